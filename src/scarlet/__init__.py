@@ -1,0 +1,61 @@
+"""Federated distillation with synchronised soft-label caches (SCARLET), and the methods it is compared with.
+
+    import scarlet
+
+    result = scarlet.run(scarlet.ScarletConfig(beta=1.5), scarlet.Config(rounds=20))
+    print(result.summary["server_accuracy"])
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scarlet.comparison import compare as compare
+    from scarlet.config import Config as Config
+    from scarlet.core.method import Method as Method
+    from scarlet.costs import CostsConfig as CostsConfig
+    from scarlet.costs import costs as costs
+    from scarlet.data.datasets import PrivateSet as PrivateSet
+    from scarlet.errors import ScarletError as ScarletError
+    from scarlet.experiment import run as run
+    from scarlet.methods.dsfl import DsflConfig as DsflConfig
+    from scarlet.methods.registry import register as register
+    from scarlet.methods.scarlet import ScarletConfig as ScarletConfig
+    from scarlet.problem import Data as Data
+    from scarlet.simulate import SimulateConfig as SimulateConfig
+    from scarlet.simulate import simulate_cache as simulate_cache
+
+# Loaded on first use, so that `import scarlet` and `scarlet --help` do not wait for torch.
+_HOMES = {
+    "Config": "scarlet.config",
+    "CostsConfig": "scarlet.costs",
+    "Data": "scarlet.problem",
+    "DsflConfig": "scarlet.methods.dsfl",
+    "Method": "scarlet.core.method",
+    "PrivateSet": "scarlet.data.datasets",
+    "ScarletConfig": "scarlet.methods.scarlet",
+    "ScarletError": "scarlet.errors",
+    "SimulateConfig": "scarlet.simulate",
+    "compare": "scarlet.comparison",
+    "costs": "scarlet.costs",
+    "register": "scarlet.methods.registry",
+    "run": "scarlet.experiment",
+    "simulate_cache": "scarlet.simulate",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'scarlet' has no attribute {name!r}")
+    # Kept in the module, so that a submodule of the same name, such as scarlet.costs, does not hide it later.
+    value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,61 @@
+"""`scarlet costs`: megabytes a round of every method, without training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from typing_extensions import Doc
+
+from scarlet.cli.main import no_positionals
+from scarlet.cli.options import options_of, parse, split
+from scarlet.costs import Cost, CostsConfig, Spread, costs
+from scarlet.methods.registry import METHODS
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How to print."""
+
+    json: Annotated[bool, Doc("print a list of objects, for scripts")] = False
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the cost table."""
+    words, rest = split(argv)
+    no_positionals("costs", words)
+    about = "Megabytes a round of every method, all clients together, without training; the first round is left out."
+    given = parse("scarlet costs", about, options_of(CostsConfig, Output), rest)
+    as_json = given.pop("json", False)
+    config = CostsConfig(**given)
+    table = costs(config)
+    if as_json:
+        print(json.dumps([asdict(cost) for cost in table], indent=2))
+    else:
+        _print(table, config)
+    return 0
+
+
+def _print(table: Sequence[Cost], config: CostsConfig) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"{config.clients} clients, {config.rounds} rounds, {config.public_per_round} of {config.public_size} samples"
+    drawn = Table(title=f"{title} a round, {config.codec} codec", title_justify="left")
+    for name in ("method", "on expiry", "MB up a round", "MB down a round", "GB in all"):
+        drawn.add_column(name, justify="left" if name == "method" else "right")
+    for cost in table:
+        drawn.add_row(
+            METHODS[cost.method].title,
+            cost.on_expiry or "-",
+            _spread(cost.uplink_mb),
+            _spread(cost.downlink_mb),
+            f"{cost.total_gb:.2f}",
+        )
+    Console().print(drawn)
+
+
+def _spread(spread: Spread) -> str:
+    return f"{spread.mean:.2f} ± {spread.std:.2f} (max {spread.max:.2f})"

@@ -1,0 +1,74 @@
+"""`scarlet data list` and `scarlet data get NAME`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+from typing_extensions import Doc
+
+from scarlet.cli.options import options_of, parse, split
+from scarlet.data import Present, default_data_dir, get, present
+from scarlet.errors import ConfigError, unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where data sets lie."""
+
+    data_dir: Annotated[Path | None, Doc("None: $SCARLET_DATA or ~/.cache/scarlet/data")] = None
+    json: Annotated[bool, Doc("print a list of objects, for scripts")] = False
+
+
+def main(argv: Sequence[str]) -> int:
+    """List the data sets, or get one."""
+    words, rest = split(argv)
+    about = "'list' shows the data sets and how much of each is there; 'get NAME' downloads one and checks it."
+    given = parse("scarlet data list|get", about, options_of(Where), rest)
+    data_dir = given.get("data_dir") or default_data_dir()
+    match words:
+        case ["list"]:
+            rows = present(data_dir)
+            if given.get("json"):
+                print(json.dumps([asdict(row) | {"where": str(row.where)} for row in rows], indent=2))
+            else:
+                _print(rows)
+        case ["get", name]:
+            _get(name, data_dir)
+        case ["list" | "get", *_]:
+            raise ConfigError("scarlet data takes 'list', or 'get' and one NAME; see scarlet data list")
+        case [word, *_]:
+            raise unknown("data command", word, ["list", "get"])
+        case _:
+            raise ConfigError("scarlet data takes 'list' or 'get NAME', got nothing")
+    return 0
+
+
+def _print(rows: Sequence[Present]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for column in ("name", "what", "train", "test", "classes", "state"):
+        table.add_column(column, justify="right" if column in ("train", "test", "classes") else "left")
+    for row in rows:
+        state = row.error or ("whole" if row.complete else "a part" if row.train else "absent")
+        counts = [f"{n:,}" if n else "-" for n in (row.train, row.test, row.classes)]
+        table.add_row(row.name, row.title, *counts, state)
+    Console().print(table)
+
+
+def _get(name: str, data_dir: Path) -> None:
+    from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
+
+    with Progress(*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn()) as bar:
+        task = bar.add_task(name, total=None, visible=False)
+        where = get(
+            name,
+            data_dir,
+            lambda done, total: bar.update(task, completed=done, total=total, visible=True),
+        )
+    print(f"{name}: {where}")

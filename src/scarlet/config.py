@@ -1,0 +1,76 @@
+"""The options that every method shares: the only home of their defaults and of the rules that they obey."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from typing_extensions import Doc
+
+from scarlet.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One experiment, whatever its method. What is None follows from the data."""
+
+    private: Annotated[str, Doc("data set that the clients hold, with its classes")] = "mnist5k"
+    public: Annotated[str | None, Doc("data set that everybody holds, without; None: the private set's partner")] = (
+        None
+    )
+    data_dir: Annotated[Path | None, Doc("where data sets lie; None: $SCARLET_DATA or ~/.cache/scarlet/data")] = None
+    clients: Annotated[int, Doc("K, how many clients there are")] = 10
+    samples_per_client: Annotated[int | None, Doc("training images of each client; None: an equal share of all")] = (
+        None
+    )
+    test_per_client: Annotated[int, Doc("test images of each client, in its own mix of classes")] = 100
+    alpha: Annotated[float, Doc("Dirichlet parameter of the partition; small: few classes a client")] = 0.05
+    public_size: Annotated[int | None, Doc("|P|, public images in use; None: all, at most 10,000")] = None
+    public_per_round: Annotated[int | None, Doc("|P^t|, public images a round; None: a tenth of them")] = None
+    model: Annotated[str | None, Doc("everybody's model; None: the private set's usual one")] = None
+    rounds: Annotated[int, Doc("communication rounds")] = 60
+    local_epochs: Annotated[int, Doc("passes over a client's own images in a round")] = 2
+    distil_epochs: Annotated[int, Doc("passes over the round's public images, on clients and server")] = 2
+    lr: Annotated[float, Doc("learning rate of local training (plain SGD)")] = 0.1
+    distil_lr: Annotated[float, Doc("learning rate of distillation (plain SGD)")] = 0.1
+    batch_size: Annotated[int, Doc("images in a training step")] = 50
+    seed: Annotated[int, Doc("names every random draw of the run")] = 0
+    eval_every: Annotated[int, Doc("rounds from one measurement of accuracy to the next")] = 1
+    codec: Annotated[str, Doc("how messages become bytes")] = "reference"
+    workers: Annotated[int | None, Doc("worker processes; None: one for each core; never changes a result")] = None
+    device: Annotated[str, Doc("where models run: cpu, cuda, cuda:1")] = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in ("clients", "test_per_client", "rounds", "batch_size", "eval_every"):
+            check_at_least(name, getattr(self, name), 1)
+        for name in ("samples_per_client", "public_size", "public_per_round", "workers"):
+            if getattr(self, name) is not None:
+                check_at_least(name, getattr(self, name), 1)
+        for name in ("local_epochs", "distil_epochs"):
+            check_at_least(name, getattr(self, name), 0)
+        check_at_least("seed", self.seed, 0)
+        _positive("alpha", self.alpha, "0.05 gives each client few classes, 1000 gives all the same mix")
+        _positive("lr", self.lr, "the paper uses 0.1")
+        _positive("distil_lr", self.distil_lr, "the paper uses 0.1")
+        if None not in (self.public_size, self.public_per_round):
+            assert self.public_size is not None and self.public_per_round is not None
+            check_per_round(self.public_per_round, self.public_size)
+
+
+def check_per_round(per_round: int, size: int) -> None:
+    """Raise ConfigError where a round would draw more public samples than there are."""
+    if per_round > size:
+        raise ConfigError(f"public_per_round must be at most the {size} public samples in use, got {per_round}")
+
+
+def check_at_least(name: str, value: int, least: int) -> None:
+    """Raise ConfigError where a number is too small."""
+    if value < least:
+        raise ConfigError(f"{name} must be {least} or more, got {value}")
+
+
+def _positive(name: str, value: float, remedy: str) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise ConfigError(f"{name} must be more than 0, got {value}; {remedy}")

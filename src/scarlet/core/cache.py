@@ -1,0 +1,138 @@
+"""The synchronised soft-label cache (Algorithm 2), vectorised over samples.
+
+A policy decides on the server; `store` carries its decisions out, the same code on the server and on every client, so
+the two sides cannot come to differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from scarlet.core.types import Index, Labels, Signal, Sync, Values
+from scarlet.errors import ConfigError, MessageError
+
+OnExpiry = Literal["delete", "refresh"]
+ABSENT = -1
+_CACHED, _NEWLY_CACHED, _EXPIRED = (int(signal) for signal in Signal)  # an enum's attributes are slow to look up
+
+
+@dataclass(slots=True)
+class CacheTable:
+    """One entry for each public sample, or none."""
+
+    value: Values  # f32[P, N]
+    stamp: npt.NDArray[np.int32]  # i32[P]: the round in which the entry was stored, or ABSENT
+
+    @classmethod
+    def empty(cls, size: int, classes: int) -> CacheTable:
+        return cls(np.zeros((size, classes), np.float32), np.full(size, ABSENT, np.int32))
+
+
+class CachePolicy(Protocol):
+    """Decides which samples are asked for, and what becomes of the labels that were fetched."""
+
+    def request(self, table: CacheTable, index: Index, round: int) -> Index:
+        """The samples of `index` that clients must label in this round (I_req)."""
+        ...
+
+    def commit(self, table: CacheTable, fresh: Labels, index: Index, round: int) -> Sync:
+        """Take in the labels of the requested samples that were answered (UpdateGlobalCache)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Entries live for `duration` (D) rounds after they were stored.
+
+    `delete` is the paper's Algorithm 2: an expired entry is deleted, and its sample's next sighting is a second miss.
+    `refresh` stores the fresh label, which was transmitted anyway. duration=0 never hits.
+    """
+
+    duration: int
+    on_expiry: OnExpiry = "delete"
+
+    def __post_init__(self) -> None:
+        if self.duration < 0:
+            raise ConfigError(
+                f"cache_duration must be 0 or more, got {self.duration}; use 0 to switch caching off"
+            )
+        if self.on_expiry not in ("delete", "refresh"):
+            raise ConfigError(
+                f"on_expiry must be delete or refresh, got {self.on_expiry!r}; delete is the paper's"
+            )
+
+    def hits(self, table: CacheTable, index: Index, round: int) -> npt.NDArray[np.bool_]:
+        """The one rule of expiry: an entry serves while its age is at most D."""
+        stamp = table.stamp[index]
+        return (stamp != ABSENT) & (round - stamp <= self.duration)
+
+    def request(self, table: CacheTable, index: Index, round: int) -> Index:
+        return index[~self.hits(table, index, round)]
+
+    def commit(self, table: CacheTable, fresh: Labels, index: Index, round: int) -> Sync:
+        hit = self.hits(table, index, round)
+        answered = _member(index, fresh.index, len(table.stamp)) | hit
+        dropped = index[~answered]
+        index, hit = index[answered], hit[answered]
+        signal = np.where(hit, _CACHED, _NEWLY_CACHED)
+        if self.on_expiry == "delete":
+            signal[~hit & (table.stamp[index] != ABSENT)] = _EXPIRED
+        sync = Sync(round, index, signal, fresh.value, dropped)
+        store(table, sync)
+        return sync
+
+
+@dataclass(frozen=True, slots=True)
+class NoCache:
+    """Every sample is asked for in every round, and no signal is sent."""
+
+    def request(self, table: CacheTable, index: Index, round: int) -> Index:
+        return index
+
+    def commit(self, table: CacheTable, fresh: Labels, index: Index, round: int) -> Sync:
+        return Sync(round, fresh.index, None, fresh.value, np.empty(0, np.int64))
+
+
+def apply(table: CacheTable, sync: Sync) -> Labels:
+    """Bring a client's table up to date with a round, and return the round's soft-labels (UpdateLocalCache)."""
+    labels = recall(table, sync)
+    store(table, sync)
+    return labels
+
+
+def recall(table: CacheTable, sync: Sync) -> Labels:
+    """The soft-labels of a round: the fresh ones and, for the hits, those in the table."""
+    if sync.signal is None:
+        return Labels(sync.index, sync.fresh)
+    cached = sync.signal == _CACHED
+    held = sync.index[cached]
+    missing = held[table.stamp[held] == ABSENT]
+    if len(missing):
+        raise MessageError(
+            f"round {sync.round} reuses {len(missing)} samples that are not in the cache, first {missing[0]}"
+        )
+    value = np.empty((len(sync.index), table.value.shape[1]), np.float32)
+    value[cached] = table.value[held]
+    value[~cached] = sync.fresh
+    return Labels(sync.index, value)
+
+
+def store(table: CacheTable, sync: Sync) -> None:
+    """Write a round's changes into a table. Doing it twice is harmless."""
+    if sync.signal is None:
+        return
+    stored = sync.signal == _NEWLY_CACHED
+    table.value[sync.index[stored]] = sync.fresh[stored[sync.signal != _CACHED]]
+    table.stamp[sync.index[stored]] = sync.round
+    table.stamp[sync.index[sync.signal == _EXPIRED]] = ABSENT
+    table.stamp[sync.dropped] = ABSENT
+
+
+def _member(index: Index, members: Index, size: int) -> npt.NDArray[np.bool_]:
+    mask = np.zeros(size, np.bool_)
+    mask[members] = True
+    return mask[index]

@@ -1,0 +1,36 @@
+"""Every random draw comes from a stream that is named, never from a shared generator.
+
+A stream's name says who draws, when and what for, so the result of a run does not depend on the order or number of
+workers, and a run that resumes needs no saved generator state.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+
+def stream(
+    seed: int, role: str, *, client: int = -1, round: int = 0, attempt: int = 0, purpose: str = ""
+) -> np.random.Generator:
+    """The generator named (seed, role, client, round, attempt, purpose): Philox under a BLAKE2b key of the name."""
+    name = f"{seed}/{role}/{client}/{round}/{attempt}/{purpose}"
+    key = blake2b(name.encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
+
+
+def draw(rng: np.random.Generator, population: int, size: int) -> npt.NDArray[np.int64]:
+    """`size` of `population` indices, without replacement, in ascending order.
+
+    The indices of the `size` smallest of `population` raw 64-bit words, the lower index first among equals. It uses
+    nothing of numpy but the Philox bit stream, which is fixed by its definition.
+    """
+    words = rng.bit_generator.random_raw(population)
+    if size < population:
+        boundary = np.partition(words, size - 1)[size - 1] if size else np.uint64(0)
+        below = np.flatnonzero(words < boundary) if size else np.empty(0, np.int64)
+        ties = np.flatnonzero(words == boundary)[: size - len(below)]
+        return np.sort(np.concatenate([below, ties])).astype(np.int64)
+    return np.arange(population, dtype=np.int64)

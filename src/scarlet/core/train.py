@@ -1,0 +1,163 @@
+"""The only place that runs a model: fit, distil, predict and evaluate, on tensors that stay in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from scarlet.core.rng import stream
+from scarlet.core.types import Index, Job, Labels, Result, Values
+from scarlet.data.augment import augment
+from scarlet.data.datasets import Augment
+
+_CHUNK = 100  # images in one forward pass of a prediction; fixed, so that results do not depend on who asks
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How models are trained, on clients and on the server alike."""
+
+    local_epochs: int
+    distil_epochs: int
+    lr: float
+    distil_lr: float
+    batch_size: int
+    augment: Augment
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Images with their classes, resident on the device."""
+
+    images: Tensor  # u8[n, C, H, W], or float already scaled
+    labels: Tensor  # i64[n]
+
+
+def work(model: nn.Module, job: Job, private: Samples, test: Samples | None, public: Tensor, how: Training) -> Result:
+    """A client's part of a round: distil, fit, predict on the requested samples and, if asked, evaluate."""
+    metrics: dict[str, float] = {}
+    if len(job.teacher.index):
+        rng = stream(how.seed, "client", client=job.client, round=job.round, attempt=job.attempt, purpose="distil")
+        metrics["distil_loss"] = distil(model, public, job.teacher, how, rng)
+    rng = stream(how.seed, "client", client=job.client, round=job.round, attempt=job.attempt, purpose="fit")
+    metrics["fit_loss"] = fit(model, private, how, rng)
+    if test is not None:
+        metrics["accuracy"], metrics["loss"] = evaluate(model, test)
+    return Result(predict(model, public, job.request), metrics)
+
+
+def fit(model: nn.Module, samples: Samples, how: Training, rng: np.random.Generator) -> float:
+    """Train on labelled samples with cross-entropy; the mean loss of the last epoch."""
+    return _train(
+        model,
+        len(samples.labels),
+        lambda batch: functional.cross_entropy(
+            model(_prepared(samples.images[batch], how, rng)), samples.labels[batch]
+        ),
+        how.local_epochs,
+        how.lr,
+        how.batch_size,
+        rng,
+    )
+
+
+def distil(model: nn.Module, public: Tensor, teacher: Labels, how: Training, rng: np.random.Generator) -> float:
+    """Train towards soft-labels with the Kullback-Leibler divergence KL(teacher || model); the last epoch's mean."""
+    images = public[torch.from_numpy(teacher.index).to(public.device)]
+    target = torch.from_numpy(teacher.value).to(public.device)
+    return _train(
+        model,
+        len(target),
+        lambda batch: functional.kl_div(
+            functional.log_softmax(model(_prepared(images[batch], how, rng)), dim=1),
+            target[batch],
+            reduction="batchmean",
+        ),
+        how.distil_epochs,
+        how.distil_lr,
+        how.batch_size,
+        rng,
+    )
+
+
+@torch.inference_mode()
+def predict(model: nn.Module, public: Tensor, index: Index) -> Values:
+    """Soft-labels of public samples, from the plain images in eval mode."""
+    model.eval()
+    images = public[torch.from_numpy(index).to(public.device)]
+    return torch.cat([functional.softmax(scores, dim=1).cpu() for scores in _scores(model, images)]).numpy()
+
+
+@torch.inference_mode()
+def evaluate(model: nn.Module, samples: Samples) -> tuple[float, float]:
+    """Accuracy and mean cross-entropy."""
+    model.eval()
+    scores = torch.cat(list(_scores(model, samples.images)))
+    accuracy = (scores.argmax(dim=1) == samples.labels).double().mean()
+    return float(accuracy), float(functional.cross_entropy(scores, samples.labels))
+
+
+def _train(
+    model: nn.Module,
+    count: int,
+    loss_of: Callable[[Tensor], Tensor],
+    epochs: int,
+    lr: float,
+    batch_size: int,
+    rng: np.random.Generator,
+) -> float:
+    model.train()
+    optimiser = torch.optim.SGD(model.parameters(), lr=lr, foreach=True)
+    device = next(model.parameters()).device
+    mean_loss = float("nan")
+    for _ in range(epochs):
+        order = torch.from_numpy(rng.permutation(count)).to(device)
+        total = torch.zeros((), device=device)
+        for batch in order.split(batch_size):
+            optimiser.zero_grad()
+            loss = loss_of(batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            total += loss.detach() * len(batch)
+        mean_loss = float(total) / count
+    return mean_loss
+
+
+def _scores(model: nn.Module, images: Tensor) -> Iterator[Tensor]:
+    for chunk in images.split(_CHUNK):
+        yield model(scaled(chunk))
+
+
+def _prepared(images: Tensor, how: Training, rng: np.random.Generator) -> Tensor:
+    return scaled(augment(images, how.augment, rng))
+
+
+def scaled(images: Tensor) -> Tensor:
+    """Bytes to the range [-1, 1]; what is float already is left alone."""
+    return images.float().div_(127.5).sub_(1) if images.dtype == torch.uint8 else images
+
+
+class ServerModel:
+    """The server's own model: it learns what the clients are taught, and is tested on the whole test split."""
+
+    def __init__(self, model: nn.Module, public: Tensor, test: Samples, how: Training) -> None:
+        self.model = model
+        self._public = public
+        self._test = test
+        self._how = how
+
+    def learn(self, labels: Labels, round: int) -> None:
+        """Distil the round's labels."""
+        if len(labels.index):
+            rng = stream(self._how.seed, "server", round=round, purpose="distil")
+            distil(self.model, self._public, labels, self._how, rng)
+
+    def evaluate(self) -> tuple[float, float]:
+        """Accuracy and loss on the whole test split."""
+        return evaluate(self.model, self._test)

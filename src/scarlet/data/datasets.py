@@ -1,0 +1,164 @@
+"""The data sets by name, and how to load them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from scarlet.data.cifar import CIFAR10, CIFAR100
+from scarlet.data.embedded import Digits, Mnist5k
+from scarlet.data.folders import Caltech256, TinyImageNet
+from scarlet.data.source import Images, Integers, PrivateSource, PublicSource, Shape
+from scarlet.errors import ConfigError, DataError, unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Augment:
+    """Random crop of the image padded by `padding` pixels, random horizontal flip; 0 and False: neither."""
+
+    padding: int
+    flip: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateSet:
+    """Labelled images to be shared out among the clients, and to test on."""
+
+    name: str
+    classes: int
+    train_images: Images  # u8[n, C, H, W]
+    train_labels: Integers  # i64[n]
+    test_images: Images  # u8[m, C, H, W]
+    test_labels: Integers  # i64[m]
+    augment: Augment
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What is known of a set before it is read; its sizes are those of the whole set."""
+
+    title: str
+    shape: Shape  # C, H, W; images of caltech256 differ in size and are brought to this one
+    classes: int
+    train: int
+    test: int
+    source: PublicSource
+    augment: Augment = Augment(padding=0, flip=False)
+    public: str | None = None  # the public set that goes with it; None: it cannot be private
+    model: str | None = None  # the model that goes with it; None: it cannot be private
+
+
+DATASETS = {
+    "mnist5k": Info(
+        title="5,000 digits of MNIST",
+        shape=(1, 28, 28),
+        classes=10,
+        train=4000,
+        test=1000,
+        source=Mnist5k(),
+        public="digits",
+        model="cnn",
+    ),
+    "digits": Info(
+        title="Optical digits of scikit-learn",
+        shape=(1, 28, 28),
+        classes=10,
+        train=1797,
+        test=0,
+        source=Digits(),
+    ),
+    "cifar10": Info(
+        title="CIFAR-10",
+        shape=(3, 32, 32),
+        classes=10,
+        train=50_000,
+        test=10_000,
+        source=CIFAR10,
+        augment=Augment(padding=4, flip=True),
+        public="cifar100",
+        model="resnet20",
+    ),
+    "cifar100": Info(
+        title="CIFAR-100",
+        shape=(3, 32, 32),
+        classes=100,
+        train=50_000,
+        test=10_000,
+        source=CIFAR100,
+        augment=Augment(padding=4, flip=True),
+        public="tiny-imagenet",
+        model="resnet32",
+    ),
+    "tiny-imagenet": Info(
+        title="Tiny ImageNet",
+        shape=(3, 64, 64),
+        classes=200,
+        train=100_000,
+        test=10_000,
+        source=TinyImageNet(),
+        augment=Augment(padding=8, flip=True),
+        public="caltech256",
+        model="resnet18",
+    ),
+    "caltech256": Info(
+        title="Caltech-256",
+        shape=(3, 64, 64),
+        classes=256,
+        train=29_780,
+        test=0,
+        source=Caltech256(),
+    ),
+}
+
+
+def default_data_dir() -> Path:
+    """The folder that SCARLET_DATA names, or ~/.cache/scarlet/data."""
+    return Path(os.environ.get("SCARLET_DATA") or "~/.cache/scarlet/data").expanduser()
+
+
+def info(name: str) -> Info:
+    """The entry of a data set."""
+    if name not in DATASETS:
+        raise unknown("data set", name, DATASETS)
+    return DATASETS[name]
+
+
+def load_private(name: str, data_dir: Path) -> PrivateSet:
+    """The labelled images of a set, as much of it as is there."""
+    entry = info(name)
+    source = entry.source
+    if not isinstance(source, PrivateSource):
+        able = [other for other, its in DATASETS.items() if its.public]
+        raise ConfigError(
+            f"{name} can serve as the public set only; choose a private set from: {', '.join(able)}"
+        )
+    _check_present(name, source, data_dir)
+    train, test = source.train(data_dir), source.test(data_dir)
+    return PrivateSet(
+        name=name,
+        classes=source.classes(data_dir),
+        train_images=train.images,
+        train_labels=train.labels,
+        test_images=test.images,
+        test_labels=test.labels,
+        augment=entry.augment,
+    )
+
+
+def load_public(name: str, data_dir: Path, shape: Shape, size: int | None = None) -> Images:
+    """The training images of a set at the private set's `shape`, or a fixed choice of `size` of them.
+
+    Grey becomes RGB, or RGB grey, where the channels differ; pixels are resized bilinearly with antialiasing.
+    """
+    source = info(name).source
+    _check_present(name, source, data_dir)
+    return source.public(data_dir, shape, size)
+
+
+def _check_present(name: str, source: PublicSource, data_dir: Path) -> None:
+    where = source.where(data_dir)
+    if not where.exists():
+        raise DataError(
+            f"{name} is not under {data_dir}; run 'scarlet data get {name}', or put {where.name} there"
+        )

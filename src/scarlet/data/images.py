@@ -1,0 +1,72 @@
+"""Images from files to arrays, and from one shape to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scarlet.data.source import Images, Shape
+from scarlet.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+MODES = {1: "L", 3: "RGB"}  # channels -> Pillow's name for them
+
+
+def resized(images: Images, shape: Shape) -> Images:
+    """The images at `shape`: grey or RGB first, then bilinear with antialiasing; itself if it fits."""
+    if images.shape[1:] == shape:
+        return images
+    from PIL import Image
+
+    out = np.empty((len(images), *shape), np.uint8)
+    for i, planes in enumerate(images):
+        pixels = planes[0] if len(planes) == 1 else np.ascontiguousarray(planes.transpose(1, 2, 0))
+        out[i] = _planes(Image.fromarray(pixels), shape)
+    return out
+
+
+def decoded(paths: Sequence[Path], shape: Shape) -> Images:
+    """The image files at `shape`, in the order of `paths`."""
+    # Pillow releases the interpreter lock while it decodes, so threads use all cores.
+    from concurrent.futures import ThreadPoolExecutor
+
+    out = np.empty((len(paths), *shape), np.uint8)
+
+    def fill(i: int) -> None:
+        out[i] = _decode(paths[i], shape)
+
+    with ThreadPoolExecutor() as pool:
+        for _ in pool.map(fill, range(len(paths))):
+            pass
+    return out
+
+
+def _decode(path: Path, shape: Shape) -> Images:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return _planes(image, shape)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise DataError(
+            f"{path} cannot be read as an image ({type(error).__name__}); replace or delete the file"
+        ) from error
+
+
+def _planes(image: Image.Image, shape: Shape) -> Images:
+    """One Pillow image as u8[C, H, W]."""
+    from PIL import Image
+
+    channels, height, width = shape
+    mode = MODES[channels]
+    if image.mode != mode:
+        image = image.convert(mode)
+    if image.size != (width, height):
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    pixels = np.asarray(image, np.uint8)
+    return pixels[np.newaxis] if channels == 1 else pixels.transpose(2, 0, 1)

@@ -1,0 +1,164 @@
+"""Who holds which images: the private partition, and each client's share of the test split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from scarlet.data.source import Integers
+from scarlet.errors import ConfigError
+
+Floats = npt.NDArray[np.float64]
+
+
+def partition(
+    labels: Integers, clients: int, alpha: float, rng: np.random.Generator, per_client: int | None = None
+) -> list[Integers]:
+    """Client-inner Dirichlet partition without replacement: `per_client` images for each client.
+
+    Client after client draws a class prior q ~ Dirichlet(alpha, ..., alpha), then the class of each of its
+    images from q. When a class runs out, q is renormalised over the classes that are left, or uniform over
+    them if it has no mass there. A large alpha gives every client all classes evenly; as alpha goes to 0, a
+    client holds one class. `per_client` is len(labels) // clients unless given. Each array is ascending.
+    """
+    size = _checked_size(len(labels), clients, alpha, per_client)
+    queues = [rng.permutation(members) for members in _by_class(labels)]
+    left = np.array([len(queue) for queue in queues], np.int64)
+    shares = []
+    for _ in range(clients):
+        counts = _draw_counts(_log_prior(len(left), alpha, rng), left, size, rng)
+        left -= counts
+        picked = [queue[n : n + count] for queue, n, count in zip(queues, left, counts, strict=True)]
+        shares.append(np.sort(np.concatenate(picked)))
+    return shares
+
+
+def split_test(
+    test_labels: Integers, shares: Floats, per_client: int, rng: np.random.Generator
+) -> list[Integers]:
+    """`per_client` test images for each client, in the class shares of its row of `shares` (f64[K, classes]).
+
+    The count of each class is the largest-remainder rounding of its share. Images of a class are handed out
+    in one shuffled cycle that continues from client to client, so an image comes twice only after all of its
+    class have come once. The quota of a class without test images goes to the client's other classes in
+    proportion, or evenly to all classes that have some if it has no other.
+    """
+    if not (np.isfinite(shares).all() and (shares >= 0).all()):
+        raise ConfigError("shares must be 0 or more and finite; use class counts divided by their sum")
+    if per_client < 1:
+        raise ConfigError(
+            f"per_client must be 1 or more, got {per_client}; use at least one test image per client"
+        )
+    if not len(test_labels):
+        raise ConfigError("test_labels must not be empty, got 0 labels; use a set that has a test split")
+    queues = [rng.permutation(members) for members in _by_class(test_labels, shares.shape[1])]
+    present = np.array([len(queue) > 0 for queue in queues])
+    handed = np.zeros(len(queues), np.int64)
+    result = []
+    for share in shares:
+        counts = _largest_remainder(_restricted(share, present), per_client)
+        picked = [
+            queue[np.arange(start, start + count) % len(queue)]
+            for queue, start, count in zip(queues, handed, counts, strict=True)
+            if count
+        ]
+        handed += counts
+        result.append(np.sort(np.concatenate(picked)))
+    return result
+
+
+def class_counts(labels: Integers, index_lists: Sequence[Integers], classes: int) -> Integers:
+    """How many images of each class each client holds: i64[clients, classes]."""
+    _check_labels(labels, classes)
+    rows = [np.bincount(labels[index], minlength=classes) for index in index_lists]
+    return np.array(rows, np.int64).reshape(len(index_lists), classes)
+
+
+def _checked_size(images: int, clients: int, alpha: float, per_client: int | None) -> int:
+    """The number of images of each client."""
+    if not (math.isfinite(alpha) and alpha > 0):
+        raise ConfigError(
+            f"alpha must be more than 0, got {alpha}; use 0.05 for a skewed partition, 100 for an even one"
+        )
+    if clients < 1:
+        raise ConfigError(f"clients must be 1 or more, got {clients}; use at least one client")
+    if images < clients:
+        raise ConfigError(
+            f"clients must be at most {images}, the number of private images, got {clients}; "
+            "use fewer clients or a larger set"
+        )
+    if per_client is None:
+        return images // clients
+    if not 1 <= per_client <= images // clients:
+        raise ConfigError(
+            f"per_client must be from 1 to {images // clients} for {clients} clients and {images} images, "
+            f"got {per_client}; use fewer images per client, fewer clients or a larger set"
+        )
+    return per_client
+
+
+def _check_labels(labels: Integers, classes: int) -> None:
+    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+        raise ConfigError(
+            f"labels must be from 0 to {classes - 1}, got {labels.min()} to {labels.max()}; "
+            "number the classes from 0"
+        )
+
+
+def _by_class(labels: Integers, classes: int | None = None) -> list[Integers]:
+    """For each class, the indices of its images."""
+    classes = int(labels.max()) + 1 if classes is None else classes
+    _check_labels(labels, classes)
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(labels, minlength=classes))[:-1])
+
+
+def _log_prior(classes: int, alpha: float, rng: np.random.Generator) -> Floats:
+    """The logarithm of a draw from Dirichlet(alpha, ..., alpha), up to a constant.
+
+    A gamma variate of a small shape underflows, so it is drawn as log G(a) = log G(a + 1) + log(U) / a.
+    """
+    uniform = 1.0 - rng.random(classes)  # never 0
+    return np.log(rng.standard_gamma(alpha + 1.0, classes)) + np.log(uniform) / alpha
+
+
+def _draw_counts(log_prior: Floats, left: Integers, size: int, rng: np.random.Generator) -> Integers:
+    """How many images of each class a client gets when it draws them one by one.
+
+    To draw from the renormalised prior is to draw from the prior and ignore classes that have run out. So
+    what a multinomial draw gives beyond the images left was ignored, and as many again are drawn.
+    """
+    counts = np.zeros_like(left)
+    while (need := size - int(counts.sum())) > 0:
+        still = np.flatnonzero(left > counts)
+        counts[still] += rng.multinomial(need, _probabilities(log_prior[still]))
+        np.minimum(counts, left, out=counts)
+    return counts
+
+
+def _probabilities(log_weights: Floats) -> Floats:
+    """exp(log_weights), normalised; uniform if there is no mass at all."""
+    top = log_weights.max()
+    weights = np.exp(log_weights - top) if np.isfinite(top) else np.ones_like(log_weights)
+    return np.asarray(weights / weights.sum())
+
+
+def _restricted(share: Floats, present: npt.NDArray[np.bool_]) -> Floats:
+    """The share over the classes that are present, normalised; uniform over them if it has no mass there."""
+    kept = np.where(present, share, 0.0)
+    if kept.sum() <= 0:
+        kept = present.astype(np.float64)
+    return np.asarray(kept / kept.sum())
+
+
+def _largest_remainder(share: Floats, total: int) -> Integers:
+    """Whole numbers that sum to `total` in proportion to `share`; the lower class wins a tie."""
+    # Rounded, so that 0.29 * 100 counts as 29 and equal shares as equal in spite of floating-point error.
+    exact = np.round(share * total, 9)
+    counts = np.floor(exact).astype(np.int64)
+    first = np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]
+    counts[first] += 1
+    return counts

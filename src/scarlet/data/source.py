@@ -1,0 +1,74 @@
+"""What a data set has to offer to be read, whatever its files look like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from scarlet.core.rng import draw, stream
+from scarlet.errors import ConfigError
+
+Images: TypeAlias = npt.NDArray[np.uint8]  # [n, C, H, W]
+Integers: TypeAlias = npt.NDArray[np.int64]
+Shape: TypeAlias = tuple[int, int, int]  # C, H, W
+
+
+class Labelled(NamedTuple):
+    """Images and the class of each."""
+
+    images: Images  # u8[n, C, H, W]
+    labels: Integers  # i64[n]
+
+
+class Counts(NamedTuple):
+    """How much of a set is there; classes are those with at least one training image."""
+
+    train: int
+    test: int
+    classes: int
+
+
+class PublicSource(Protocol):
+    """A set that can serve as the public one."""
+
+    def where(self, data_dir: Path) -> Path:
+        """The file or folder that holds the set."""
+
+    def counts(self, data_dir: Path) -> Counts:
+        """How much of the set is there, without decoding an image."""
+
+    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Images:
+        """The training images, or a fixed choice of `size` of them, at `shape`."""
+
+
+@runtime_checkable
+class PrivateSource(PublicSource, Protocol):
+    """A set whose labels and test split let it serve as the private one, too."""
+
+    def classes(self, data_dir: Path) -> int:
+        """One more than the largest label that can occur."""
+
+    def train(self, data_dir: Path) -> Labelled:
+        """The training split."""
+
+    def test(self, data_dir: Path) -> Labelled:
+        """The test split."""
+
+
+def chosen(images: int, size: int | None) -> Integers:
+    """The indices of `size` of `images`, ascending; None means all of them.
+
+    The choice depends on nothing but the two numbers, so that server and clients that load the same public
+    set apart hold the same images.
+    """
+    if size is None:
+        return np.arange(images, dtype=np.int64)
+    if not 1 <= size <= images:
+        raise ConfigError(
+            f"size must be from 1 to {images}, the images that the public set has, got {size}; "
+            "use fewer, or get the whole set"
+        )
+    return draw(stream(0, "data", purpose="public images"), images, size)

@@ -1,0 +1,30 @@
+"""The errors a caller may want to catch; each message is one line that names the value, the rule and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class ScarletError(Exception):
+    """Whatever goes wrong for a reason that the user can mend."""
+
+
+class ConfigError(ScarletError, ValueError):
+    """An option, or a combination of options, that cannot be run."""
+
+
+class DataError(ScarletError):
+    """A data set that is missing, truncated or corrupted."""
+
+
+class MessageError(ScarletError):
+    """Bytes that are not a message of this protocol, or a message that breaks its rules."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> ConfigError:
+    """The error for a name that is not in a list, with the nearest one that is."""
+    known = sorted(known)
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else "choose one of these"
+    return ConfigError(f"unknown {what} {name!r}: {hint} (known: {', '.join(known)})")

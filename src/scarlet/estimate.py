@@ -1,0 +1,92 @@
+"""What a run will take, before its first round: time, memory and megabytes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from scarlet.core.method import Method
+from scarlet.core.train import Samples, evaluate, fit
+from scarlet.costs import play
+from scarlet.problem import Problem
+
+_PROCESS_BYTES = 300e6  # resident memory of a Python process that has torch loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds and bytes of memory are rough; the bytes on the wire are exact under the reference codec."""
+
+    seconds: float
+    memory_bytes: float
+    uplink_bytes: int
+    downlink_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"about {_duration(self.seconds)}, {self.memory_bytes / 1e9:.1f} GB of memory, "
+            f"{self.uplink_bytes / 1e6:.1f} MB up and {self.downlink_bytes / 1e6:.1f} MB down"
+        )
+
+
+def estimate(method: Method, problem: Problem, workers: int) -> Estimate:
+    """Time a few training steps of the real model, and play the protocol's messages without training."""
+    config = problem.config
+    traffic = play(method, problem.federation, config.rounds, config.codec)
+    return Estimate(
+        seconds=_seconds(problem, workers),
+        memory_bytes=_memory(problem, workers),
+        uplink_bytes=int(traffic.uplink.sum()),
+        downlink_bytes=int(traffic.downlink.sum()),
+    )
+
+
+def _seconds(problem: Problem, workers: int) -> float:
+    config = problem.config
+    assert config.public_per_round is not None and config.samples_per_client is not None
+    train, look = _seconds_per_image(problem)
+    distilled = config.distil_epochs * config.public_per_round
+    a_client = (config.local_epochs * config.samples_per_client + distilled) * train
+    a_client += config.public_per_round * look + config.test_per_client * look / config.eval_every
+    a_server = distilled * train + len(problem.data.private.test_labels) * look / config.eval_every
+    return config.rounds * (a_client * -(-config.clients // workers) + a_server)
+
+
+def _seconds_per_image(problem: Problem) -> tuple[float, float]:
+    """Seconds to train on one image, and to look at one, on one thread."""
+    config, private = problem.config, problem.data.private
+    model = problem.factory().to(config.device)
+    images = torch.from_numpy(private.train_images[: config.batch_size]).to(config.device)
+    batch = Samples(images, torch.from_numpy(private.train_labels[: config.batch_size]).to(config.device))
+    rng = np.random.default_rng(0)
+    one_epoch = problem.training
+    seconds = []
+    for step in (
+        lambda: fit(model, batch, one_epoch, rng),
+        lambda: evaluate(model, batch),
+    ):
+        step()  # the first time is not typical
+        began = time.perf_counter()
+        step()
+        seconds.append((time.perf_counter() - began) / len(images))
+    return seconds[0] / max(1, config.local_epochs), seconds[1]
+
+
+def _memory(problem: Problem, workers: int) -> float:
+    resident = problem.resident
+    data = 2 * (resident.train_images.nbytes + resident.test_images.nbytes) + (1 + workers) * resident.public.nbytes
+    weights = sum(value.nbytes for value in problem.factory().state_dict().values())
+    federation = problem.federation
+    cache = 4 * federation.public_size * (federation.classes + 1)
+    return data + (federation.clients + 1) * (weights + cache) + (1 + workers) * _PROCESS_BYTES
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,81 @@
+"""The numbers of a run: one record a round, and what they come to in the end."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+
+import numpy as np
+
+from scarlet.wire.ledger import Ledger
+
+LAST_ROUNDS = 10  # a summary is a mean over this many rounds at the end, because one round's accuracy is noisy
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """A line of metrics.jsonl. Accuracy and loss are None where they were not measured."""
+
+    round: int
+    server_accuracy: float | None
+    client_accuracy: float | None
+    server_loss: float | None
+    uplink_bytes: int  # payload, all clients
+    downlink_bytes: int
+    cumulative_bytes: int  # payload of both directions since the start
+    cache_hit_ratio: float
+    mean_teacher_entropy: float | None
+    uplink_frame_bytes: int
+    downlink_frame_bytes: int
+    report_bytes: int  # the clients' metrics, frame included; never part of a method's bytes
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run came to, round by round and in sum."""
+
+    method: str
+    config: Mapping[str, object]  # flat: the shared options and the method's own
+    rounds: Sequence[RoundRecord]
+    summary: Mapping[str, object]
+
+    @property
+    def interrupted(self) -> bool:
+        return bool(self.summary["interrupted"])
+
+
+def summarise(rounds: Sequence[RoundRecord], ledger: Ledger, weights_digest: str | None) -> dict[str, object]:
+    """Means of the last rounds, and totals. `weights_digest` is None for a run that was interrupted."""
+    last = rounds[-LAST_ROUNDS:]
+
+    def mean(of: Callable[[RoundRecord], float | None]) -> float | None:
+        values = [value for value in map(of, last) if value is not None]
+        return float(np.mean(values)) if values else None
+
+    return {
+        "rounds": len(rounds),
+        "interrupted": weights_digest is None,
+        "server_accuracy": mean(lambda record: record.server_accuracy),
+        "client_accuracy": mean(lambda record: record.client_accuracy),
+        "server_loss": mean(lambda record: record.server_loss),
+        "cache_hit_ratio": mean(lambda record: record.cache_hit_ratio),
+        "mean_teacher_entropy": mean(lambda record: record.mean_teacher_entropy),
+        "cumulative_bytes": ledger.cumulative_payload,
+        **{f"{column}_bytes": total.payload for column, total in ledger.total.items() if column != "report"},
+        **{f"{column}_frame_bytes": total.frame for column, total in ledger.total.items() if column != "report"},
+        "report_bytes": ledger.total["report"].payload + ledger.total["report"].frame,
+        "seconds": sum(record.seconds for record in rounds),
+        "weights_digest": weights_digest,
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("scarlet-fl", "torch", "numpy")},
+        },
+    }
+
+
+def as_line(record: RoundRecord) -> dict[str, object]:
+    """A record as a plain mapping."""
+    return asdict(record)

@@ -1,0 +1,124 @@
+"""The page itself: its parts in order, written so that a reader never sees half of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+
+from plotly.offline import get_plotlyjs
+
+from scarlet.errors import ScarletError
+from scarlet.report.figures import draw, stroke
+from scarlet.report.markup import escape
+from scarlet.report.panels import ROUND_BY_ROUND, TRADE_OFF, Panel
+from scarlet.report.record import RunRecord
+from scarlet.report.summary import LAST_ROUNDS, summarise
+from scarlet.report.tables import options_table, sentence, summary_table
+from scarlet.report.variants import Variant, group
+
+# The browser itself refuses whatever is not in the file.
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+BORDERS = {"solid": "solid", "dash": "dashed", "dot": "dotted"}
+
+
+def write_report(runs: Sequence[RunRecord], path: Path, *, partition_svg: str | None = None) -> None:
+    """Write one HTML page that compares the runs and opens from disk without a network."""
+    page = "\n".join(_page(group(runs), partition_svg))
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            aside.write_text(page, encoding="utf-8")
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        raise ScarletError(f"cannot write {path} ({error.strerror}); choose another place") from error
+
+
+def _page(variants: Sequence[Variant], partition_svg: str | None) -> Iterator[str]:
+    summary = summarise(variants)
+    yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield "<title>Accuracy against megabytes</title>"
+    yield f"<style>\n{_packaged('page.css')}</style>"
+    yield f"<script>{get_plotlyjs()}</script>\n</head>\n<body>"
+    yield "<h1>Accuracy against megabytes</h1>"
+    yield f'<p class="result">{sentence(summary)}</p>'
+    yield from _unfinished(variants)
+    yield f'<div class="scroll">\n{summary_table(summary)}\n</div>'
+    yield f'<p class="quiet">{_how_to_read(summary.target)}</p>'
+    yield "<noscript><p>The figures need JavaScript; the tables do not.</p></noscript>"
+    yield "<section>\n<h2>What accuracy costs</h2>"
+    yield from _legend(variants)
+    yield from _panels("trade-off", TRADE_OFF, variants)
+    yield "<h2>Round by round</h2>"
+    yield from _panels("rounds", ROUND_BY_ROUND, variants)
+    yield "</section>"
+    if partition_svg is not None:
+        yield from _partition(partition_svg)
+    yield "<details>\n<summary>Options</summary>"
+    yield '<p class="quiet">Options that differ between the methods come first and are set apart.</p>'
+    yield f'<div class="scroll">\n{options_table(variants)}\n</div>\n</details>'
+    yield f"<script>\n{_packaged('page.js')}</script>\n</body>\n</html>\n"
+
+
+def _unfinished(variants: Sequence[Variant]) -> Iterator[str]:
+    runs = [(variant.name, run) for variant in variants for run in variant.runs if not run.summary]
+    if runs:
+        names = ", ".join(f"{name} seed {run.seed} ({len(run.rounds)} rounds)" for name, run in runs)
+        yield f"<p>Not finished, and shown as far as they got: {escape(names)}.</p>"
+
+
+def _how_to_read(target: float | None) -> str:
+    reached = (
+        "there is no target that all methods reach"
+        if target is None
+        else f"{target:.2f} is the largest multiple of 0.05 that every server model reaches in its mean curve"
+    )
+    return (
+        f"Accuracy is the mean of the last {LAST_ROUNDS} evaluated rounds, ± one standard deviation over "
+        "seeds. All other numbers are means over seeds. MB are 10<sup>6</sup> bytes of payload of all "
+        f"clients; {reached}."
+    )
+
+
+def _legend(variants: Sequence[Variant]) -> Iterator[str]:
+    seeds = max(len(variant.runs) for variant in variants)
+    lines = {
+        1: "Each line is one run.",
+        2: "Lines are means over seeds, and bands span the two seeds.",
+    }.get(
+        seeds, "Lines are means over seeds, and bands are ± one standard deviation (the span, for two seeds)."
+    )
+    yield f'<p class="quiet">{lines} Choose a method to hide or show it in all figures.</p>'
+    yield '<div class="legend">'
+    for position, variant in enumerate(variants):
+        drawn = stroke(position)
+        sample = f'<i style="border-color: {drawn.colour}; border-top-style: {BORDERS[drawn.dash]}"></i>'
+        yield f'<button type="button" value="{position}" aria-pressed="true">{sample}'
+        yield f"{escape(variant.name)}</button>"
+    yield "</div>"
+
+
+def _panels(layout: str, panels: Sequence[Panel], variants: Sequence[Variant]) -> Iterator[str]:
+    yield f'<div class="panels {layout}">'
+    for panel in panels:
+        plot = draw(panel, variants)
+        if plot is not None:
+            yield f"<figure>\n<figcaption><b>{panel.title}</b>{panel.caption}</figcaption>\n{plot}\n</figure>"
+    yield "</div>"
+
+
+def _partition(svg: str) -> Iterator[str]:
+    yield "<h2>Who holds what</h2>\n<figure>"
+    yield "<figcaption>How the classes of the private data are spread over the clients.</figcaption>"
+    # An SVG file starts with an XML declaration, which has no place within HTML.
+    yield f'<div class="partition">{svg[svg.find("<svg") :]}</div>\n</figure>'
+
+
+def _packaged(name: str) -> str:
+    return resources.files("scarlet.report").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,82 @@
+"""The result in words, the summary table and the table of options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scarlet.report.markup import DASH, accuracy, decimal, escape, megabytes
+from scarlet.report.summary import Row, Summary
+from scarlet.report.variants import Variant, differing, text
+
+
+def sentence(summary: Summary) -> str:
+    """What came out, best server accuracy first."""
+    order = sorted(summary.rows, key=lambda row: -row.server_accuracy.mean if row.server_accuracy else 1.0)
+    leads = order[0].server_accuracy is not None
+    return escape("; ".join(_clause(row, first=leads and row is order[0]) for row in order) + ".")
+
+
+def summary_table(summary: Summary) -> str:
+    """One line for each method; a dash where it has no such number."""
+    to_target = "MB to target" if summary.target is None else f"MB to reach {summary.target:.2f}"
+    heads = (
+        *("method", "seeds", "server accuracy", "client accuracy", "MB up", "MB down", "MB total"),
+        *(to_target, "hit ratio", "seconds"),
+    )
+    head = "".join(f'<th scope="col">{cell}</th>' for cell in heads)
+    body = "\n".join(_line(row) for row in summary.rows)
+    return f'<table class="summary">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>'
+
+
+def options_table(variants: Sequence[Variant]) -> str:
+    """Every option of every variant; those that differ come first."""
+    configs = [run.config for variant in variants for run in variant.runs]
+    apart = differing(configs)
+    common = sorted({option for config in configs for option in config} - set(apart))
+    head = "".join(f'<th scope="col">{escape(variant.name)}</th>' for variant in variants)
+    return (
+        f'<table class="options">\n<thead><tr><th scope="col">option</th>{head}</tr></thead>\n'
+        f'<tbody class="differs">\n{_options(apart, variants)}\n</tbody>\n'
+        f"<tbody>\n{_options(common, variants)}\n</tbody>\n</table>"
+    )
+
+
+def _clause(row: Row, *, first: bool) -> str:
+    if row.server_accuracy is not None:
+        reach = f"{row.name} reaches {row.server_accuracy.mean:.2f} server accuracy" if first else ""
+        reach = reach or f"{row.name} {row.server_accuracy.mean:.2f}"
+    elif row.client_accuracy is not None:
+        reach = f"{row.name}, without a server model, {row.client_accuracy.mean:.2f} client accuracy"
+    else:
+        return f"{row.name} has not been evaluated yet"
+    return f"{reach} with {megabytes(row.megabytes)} MB"
+
+
+def _line(row: Row) -> str:
+    cells = (
+        str(row.seeds),
+        accuracy(row.server_accuracy),
+        accuracy(row.client_accuracy),
+        megabytes(row.megabytes_up),
+        megabytes(row.megabytes_down),
+        megabytes(row.megabytes),
+        megabytes(row.megabytes_to_target),
+        decimal(row.hit_ratio, 2),
+        decimal(row.seconds, 1),
+    )
+    return f'<tr><th scope="row">{escape(row.name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+
+
+def _options(options: Sequence[str], variants: Sequence[Variant]) -> str:
+    return "\n".join(
+        f'<tr><th scope="row">{escape(option)}</th>'
+        + "".join(f"<td>{escape(_values(variant, option))}</td>" for variant in variants)
+        + "</tr>"
+        for option in options
+    )
+
+
+def _values(variant: Variant, option: str) -> str:
+    """The value, or all values where the runs of a variant are free to differ."""
+    found = dict.fromkeys(text(run.config[option]) for run in variant.runs if option in run.config)
+    return ", ".join(found) or DASH

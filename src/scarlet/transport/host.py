@@ -1,0 +1,112 @@
+"""A host runs clients: it keeps their models, caches and data in memory from round to round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from scarlet.core.client import Client
+from scarlet.core.train import Samples, Training, work
+from scarlet.core.types import Index
+from scarlet.models.registry import ModelFactory, Weights
+from scarlet.wire.codec import codec
+
+Images = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """The data of a federation; clients hold indices into it."""
+
+    train_images: Images
+    train_labels: npt.NDArray[np.int64]
+    test_images: Images
+    test_labels: npt.NDArray[np.int64]
+    public: Images
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """All that a host needs to know, apart from the images, to run any client."""
+
+    factory: ModelFactory
+    weights: Weights  # that all clients start from
+    private: Sequence[Index]  # for each client: its training images
+    test: Sequence[Index]  # for each client: its test images
+    classes: int
+    training: Training
+    codec: str
+    device: str
+    rounds: int
+    eval_every: int
+
+    def evaluates(self, round: int) -> bool:
+        """Whether accuracy is measured in a round: every `eval_every`-th, and the last."""
+        return round % self.eval_every == 0 or round == self.rounds
+
+
+class Host:
+    """Runs the clients that it is sent messages for, one after another."""
+
+    def __init__(self, setup: Setup, data: Resident, clients: Sequence[int]) -> None:
+        self._setup = setup
+        self._codec = codec(setup.codec)
+        self._public = _tensor(data.public, setup.device)
+        self._clients = {number: self._start(number, data) for number in clients}
+
+    def exchange(self, downlinks: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        """Let each client do its part of a round; its messages come as soon as it is done."""
+        for number, downlink in downlinks.items():
+            site = self._clients[number]
+            job = site.client.receive(downlink)
+            test = site.test if self._setup.evaluates(job.round) else None
+            result = work(site.model, job, site.private, test, self._public, self._setup.training)
+            for message in site.client.reply(job, result):
+                yield number, message
+
+    def digests(self) -> dict[int, bytes]:
+        """For each client, a digest of its model's weights."""
+        return {number: weights_digest(site.model.state_dict()) for number, site in self._clients.items()}
+
+    def _start(self, number: int, data: Resident) -> _Site:
+        setup = self._setup
+        model = setup.factory()
+        model.load_state_dict(setup.weights)
+        private, test = setup.private[number], setup.test[number]
+        return _Site(
+            Client(number, len(data.public), setup.classes, self._codec),
+            model.to(setup.device),
+            samples(data.train_images[private], data.train_labels[private], setup.device),
+            samples(data.test_images[test], data.test_labels[test], setup.device),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    client: Client
+    model: torch.nn.Module
+    private: Samples
+    test: Samples
+
+
+def samples(images: Images, labels: npt.NDArray[np.int64], device: str) -> Samples:
+    """Images and classes as tensors on a device."""
+    return Samples(_tensor(images, device), _tensor(labels, device))
+
+
+def weights_digest(weights: Weights) -> bytes:
+    """A digest of names and values of all weights and buffers."""
+    content = blake2b(digest_size=16)
+    for name, value in sorted(weights.items()):
+        content.update(name.encode())
+        content.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return content.digest()
+
+
+def _tensor(array: Images | npt.NDArray[np.int64], device: str) -> torch.Tensor:
+    return torch.from_numpy(array).to(device)

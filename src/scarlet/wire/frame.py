@@ -1,0 +1,49 @@
+"""The frame around every message: what it is, which round it belongs to, and whether it arrived whole."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+from scarlet.errors import MessageError
+
+MAGIC = b"SCRL"
+VERSION = 1
+_HEADER = struct.Struct("<4sBBHIII")  # magic, version, kind, attempt, round, length of the body, CRC-32
+_CHECKED = _HEADER.size - 4  # the checksum covers all of the header before itself, and the body
+
+SIZE = _HEADER.size
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A message whose body has not been read yet."""
+
+    kind: int
+    round: int
+    attempt: int
+    body: memoryview
+
+
+def wrap(kind: int, round: int, attempt: int, body: bytes) -> bytes:
+    """Frame a body."""
+    header = _HEADER.pack(MAGIC, VERSION, kind, attempt, round, len(body), 0)[:_CHECKED]
+    return header + struct.pack("<I", zlib.crc32(body, zlib.crc32(header))) + body
+
+
+def unwrap(message: bytes) -> Frame:
+    """Read and check a frame, without looking into its body."""
+    if len(message) < SIZE:
+        raise MessageError(f"the message has {len(message)} bytes, fewer than the {SIZE} of a frame")
+    magic, version, kind, attempt, round, length, checksum = _HEADER.unpack_from(message)
+    if magic != MAGIC:
+        raise MessageError(f"the message begins with {magic!r}, not with {MAGIC!r}")
+    if version != VERSION:
+        raise MessageError(f"the message is of version {version}; this side speaks version {VERSION}")
+    if length != len(message) - SIZE:
+        raise MessageError(f"the message announces {length} bytes and carries {len(message) - SIZE}")
+    view = memoryview(message)
+    if checksum != zlib.crc32(view[SIZE:], zlib.crc32(view[:_CHECKED])):
+        raise MessageError("the message's checksum is wrong: it was changed on its way")
+    return Frame(kind, round, attempt, view[SIZE:])

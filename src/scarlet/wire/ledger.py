@@ -1,0 +1,58 @@
+"""One place counts every byte that crosses between server and client."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Literal
+
+Column = Literal["uplink", "downlink", "report"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """A sum of messages: what the method sends, and what surrounds it."""
+
+    payload: int = 0
+    frame: int = 0
+
+    def __add__(self, other: Bytes) -> Bytes:
+        return Bytes(self.payload + other.payload, self.frame + other.frame)
+
+
+def _columns() -> dict[Column, Bytes]:
+    return {"uplink": Bytes(), "downlink": Bytes(), "report": Bytes()}
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Payload and frame for each direction and client of the round under way, and the totals of all rounds.
+
+    Reports have a column of their own: they are for people, not for the method.
+    """
+
+    total: dict[Column, Bytes] = field(default_factory=_columns)
+    _round: dict[int, dict[Column, Bytes]] = field(default_factory=lambda: defaultdict(_columns))
+
+    def open_round(self) -> None:
+        """Begin a round; what the last one cost stays in the totals."""
+        self._round.clear()
+
+    def add(self, column: Column, client: int, *, size: int, payload: int) -> None:
+        """Count one message of `size` bytes, `payload` of which are the method's own."""
+        message = Bytes(payload, size - payload)
+        self._round[client][column] += message
+        self.total[column] += message
+
+    def by_client(self) -> dict[int, dict[Column, Bytes]]:
+        """The round under way, client by client."""
+        return dict(self._round)
+
+    def round_total(self, column: Column) -> Bytes:
+        """The round under way, all clients together."""
+        return sum((columns[column] for columns in self._round.values()), Bytes())
+
+    @property
+    def cumulative_payload(self) -> int:
+        """The method's own bytes in both directions, over all rounds (the paper's communication cost)."""
+        return self.total["uplink"].payload + self.total["downlink"].payload
