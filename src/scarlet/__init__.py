@@ -1,9 +1,9 @@
 """Federated distillation with synchronised soft-label caches (SCARLET), and the methods it is compared with.
 
-    import scarlet
+import scarlet
 
-    result = scarlet.run(scarlet.ScarletConfig(beta=1.5), scarlet.Config(rounds=20))
-    print(result.summary["server_accuracy"])
+result = scarlet.run(scarlet.ScarletConfig(beta=1.5), scarlet.Config(rounds=20))
+print(result.summary["server_accuracy"])
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HOMES = {
     "simulate_cache": "scarlet.simulate",
 }
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> object:

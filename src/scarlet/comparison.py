@@ -57,7 +57,12 @@ def _write(out: Path, results: Sequence[RunResult], directories: Sequence[Path])
     from scarlet.report import read_run, write_report  # plotly is slow to load, and only needed here
 
     runs = [
-        {"method": result.method, "seed": result.config["seed"], "directory": directory.name, **result.summary}
+        {
+            "method": result.method,
+            "seed": result.config["seed"],
+            "directory": directory.name,
+            **result.summary,
+        }
         for result, directory in zip(results, directories, strict=False)  # an interrupted comparison has fewer results
     ]
     write_json(out / "summary.json", {"runs": runs})

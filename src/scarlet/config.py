@@ -17,14 +17,10 @@ class Config:
     """One experiment, whatever its method. What is None follows from the data."""
 
     private: Annotated[str, Doc("data set that the clients hold, with its classes")] = "mnist5k"
-    public: Annotated[str | None, Doc("data set that everybody holds, without; None: the private set's partner")] = (
-        None
-    )
+    public: Annotated[str | None, Doc("data set that everybody holds, without; None: the private set's partner")] = None
     data_dir: Annotated[Path | None, Doc("where data sets lie; None: $SCARLET_DATA or ~/.cache/scarlet/data")] = None
     clients: Annotated[int, Doc("K, how many clients there are")] = 10
-    samples_per_client: Annotated[int | None, Doc("training images of each client; None: an equal share of all")] = (
-        None
-    )
+    samples_per_client: Annotated[int | None, Doc("training images of each client; None: an equal share of all")] = None
     test_per_client: Annotated[int, Doc("test images of each client, in its own mix of classes")] = 100
     alpha: Annotated[float, Doc("Dirichlet parameter of the partition; small: few classes a client")] = 0.05
     public_size: Annotated[int | None, Doc("|P|, public images in use; None: all, at most 10,000")] = None

@@ -116,9 +116,7 @@ def _cost(entry: Entry[Any], config: CostsConfig) -> Cost:
     known = {field.name for field in fields(entry.config)}
     chosen = {name: getattr(config, name) for name in ("cache_duration", "on_expiry") if name in known}
     method: Method = entry.build(entry.config(**chosen))
-    federation = Federation(
-        config.clients, config.public_size, config.public_per_round, config.classes, config.seed
-    )
+    federation = Federation(config.clients, config.public_size, config.public_per_round, config.classes, config.seed)
     traffic = play(method, federation, config.rounds, config.codec)
     return Cost(
         method=entry.name,

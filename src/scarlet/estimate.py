@@ -78,7 +78,7 @@ def _seconds_per_image(problem: Problem) -> tuple[float, float]:
 def _memory(problem: Problem, workers: int) -> float:
     resident = problem.resident
     data = 2 * (resident.train_images.nbytes + resident.test_images.nbytes) + (1 + workers) * resident.public.nbytes
-    weights = sum(value.nbytes for value in problem.factory().state_dict().values())
+    weights = sum(int(value.nbytes) for value in problem.factory().state_dict().values())
     federation = problem.federation
     cache = 4 * federation.public_size * (federation.classes + 1)
     return data + (federation.clients + 1) * (weights + cache) + (1 + workers) * _PROCESS_BYTES

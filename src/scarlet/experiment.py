@@ -11,7 +11,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import torch
 
 from scarlet.config import Config
@@ -101,9 +100,7 @@ def flatten(name: str, method: object, config: Config) -> dict[str, object]:
     return {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
 
 
-def _record(
-    closed: ClosedRound, measured: tuple[float, float] | None, ledger: Ledger, seconds: float
-) -> RoundRecord:
+def _record(closed: ClosedRound, measured: tuple[float, float] | None, ledger: Ledger, seconds: float) -> RoundRecord:
     accuracies = [report["accuracy"] for report in closed.reports.values() if "accuracy" in report]
     uplink, downlink = ledger.round_total("uplink"), ledger.round_total("downlink")
     report = ledger.round_total("report")

@@ -73,7 +73,11 @@ class Problem:
     def resident(self) -> Resident:
         private = self.data.private
         return Resident(
-            private.train_images, private.train_labels, private.test_images, private.test_labels, self.data.public
+            private.train_images,
+            private.train_labels,
+            private.test_images,
+            private.test_labels,
+            self.data.public,
         )
 
     @cached_property

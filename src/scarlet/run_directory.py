@@ -64,7 +64,8 @@ class RunDirectory:
         from scarlet.report import read_run, write_report  # plotly is slow to load, and only needed here
 
         save_file(
-            {name: value.cpu().contiguous() for name, value in weights.items()}, self.path / "server.safetensors"
+            {name: value.cpu().contiguous() for name, value in weights.items()},
+            self.path / "server.safetensors",
         )
         write_json(self.path / "summary.json", {"method": result.method, **result.summary})
         figure = (self.path / "partition.svg").read_text()

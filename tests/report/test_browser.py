@@ -62,11 +62,7 @@ def chromium() -> str:
 def report(tmp_path: Path) -> Path:
     path = tmp_path / "report.html"
     rising = [0.1 + 0.01 * step for step in range(40)]
-    runs = [
-        run(method, seed, [v + 0.02 * seed for v in rising])
-        for method in ("scarlet", "dsfl")
-        for seed in range(3)
-    ]
+    runs = [run(method, seed, [v + 0.02 * seed for v in rising]) for method in ("scarlet", "dsfl") for seed in range(3)]
     write_report([*runs, run("<b>hostile</b>", 0, [None] * 40)], path)
     return path
 
@@ -74,9 +70,7 @@ def report(tmp_path: Path) -> Path:
 def show(chromium: str, page: Path, width: int) -> Shown:
     """Load a copy that reports on itself."""
     copy = page.with_name("probed.html")
-    copy.write_text(
-        page.read_text(encoding="utf-8").replace("</body>\n</html>", PROBE + "</body>\n</html>"), "utf-8"
-    )
+    copy.write_text(page.read_text(encoding="utf-8").replace("</body>\n</html>", PROBE + "</body>\n</html>"), "utf-8")
     command = [chromium, *FLAGS, f"--user-data-dir={page.parent / 'profile'}", f"--window-size={width},900"]
     done = subprocess.run([*command, copy.as_uri()], capture_output=True, text=True, timeout=120, check=True)
     probe = re.search(r'data-probe="(\d+) (-?\d+) (\d+)"', done.stdout)
@@ -87,9 +81,7 @@ def show(chromium: str, page: Path, width: int) -> Shown:
 
 
 @pytest.mark.parametrize("width", [600, 1280])
-def test_page_opens_from_disk_with_every_plot_and_a_silent_console(
-    chromium: str, report: Path, width: int
-) -> None:
+def test_page_opens_from_disk_with_every_plot_and_a_silent_console(chromium: str, report: Path, width: int) -> None:
     shown = show(chromium, report, width)
     assert shown.console == []
     assert len(re.findall('class="js-plotly-plot|class="plotly-graph-div js-plotly-plot', shown.dom)) == 8

@@ -139,9 +139,7 @@ def test_names_and_options_from_files_cannot_become_markup(tmp_path: Path) -> No
 
 
 def test_options_that_differ_come_first(tmp_path: Path) -> None:
-    page = written(
-        tmp_path / "report.html", [run("scarlet", 0, [0.5], beta=1.5), run("dsfl", 0, [0.5], lr=0.1)]
-    )
+    page = written(tmp_path / "report.html", [run("scarlet", 0, [0.5], beta=1.5), run("dsfl", 0, [0.5], lr=0.1)])
     table = page[page.index('<table class="options">') :]
     differs, common = table.split("</tbody>")[:2]
     assert re.findall(r'"row">(\w+)<', differs) == ["beta", "lr", "method"]
@@ -174,9 +172,7 @@ def test_plotly_is_in_the_page_once_and_the_same_runs_give_the_same_bytes(tmp_pa
     assert one.read_bytes() == two.read_bytes()
 
 
-def test_a_failed_write_leaves_the_old_page_and_nothing_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_page_and_nothing_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "report.html"
     path.write_text("old")
 

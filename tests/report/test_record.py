@@ -42,9 +42,7 @@ def test_unknown_numbers_are_kept_other_values_dropped_and_what_is_not_finite_is
     tmp_path: Path,
 ) -> None:
     directory = save(run("scarlet", 0, []), tmp_path / "run")
-    (directory / "metrics.jsonl").write_text(
-        '{"round": 1, "rejections": 2, "note": "x", "server_loss": NaN}\n'
-    )
+    (directory / "metrics.jsonl").write_text('{"round": 1, "rejections": 2, "note": "x", "server_loss": NaN}\n')
     assert read_run(directory).rounds == ({"round": 1, "rejections": 2, "server_loss": None},)
 
 
@@ -60,9 +58,7 @@ def test_unknown_numbers_are_kept_other_values_dropped_and_what_is_not_finite_is
         ("metrics.jsonl", '{"seconds": 1}\n'),
     ],
 )
-def test_a_run_that_cannot_be_read_is_an_error_of_one_line(
-    tmp_path: Path, name: str, content: str | None
-) -> None:
+def test_a_run_that_cannot_be_read_is_an_error_of_one_line(tmp_path: Path, name: str, content: str | None) -> None:
     directory = save(run("scarlet", 0, [0.1]), tmp_path / "run")
     if content is None:
         (directory / name).unlink()

@@ -74,9 +74,7 @@ def test_missing_hit_ratios_are_left_out_of_the_mean() -> None:
 
 
 def test_runs_of_a_method_under_other_options_are_not_averaged_and_are_named_apart() -> None:
-    runs = [
-        run("scarlet", seed, [0.5], beta=beta, out=f"{beta}/{seed}") for beta in (1.0, 1.5) for seed in (0, 1)
-    ]
+    runs = [run("scarlet", seed, [0.5], beta=beta, out=f"{beta}/{seed}") for beta in (1.0, 1.5) for seed in (0, 1)]
     assert [(variant.name, len(variant.runs)) for variant in group(runs)] == [
         ("SCARLET (beta=1.0)", 2),
         ("SCARLET (beta=1.5)", 2),

@@ -42,7 +42,9 @@ def _print(table: Sequence[Cost], config: CostsConfig) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    title = f"{config.clients} clients, {config.rounds} rounds, {config.public_per_round} of {config.public_size} samples"
+    title = (
+        f"{config.clients} clients, {config.rounds} rounds, {config.public_per_round} of {config.public_size} samples"
+    )
     drawn = Table(title=f"{title} a round, {config.codec} codec", title_justify="left")
     for name in ("method", "on expiry", "MB up a round", "MB down a round", "GB in all"):
         drawn.add_column(name, justify="left" if name == "method" else "right")

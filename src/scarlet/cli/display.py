@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -37,7 +36,7 @@ class Display:
     def start(self, config: Mapping[str, object], problem: Problem, expected: Estimate) -> None:
         self._row = _Row(str(config["method"]), problem.config.seed, problem.config.rounds)
         which = f"{self._row.title}, seed {problem.config.seed}, {problem.config.rounds} rounds"
-        self._console.print(f"{which}: {expected}", highlight=False)
+        self._console.print(f"{which}: {expected}", highlight=False, soft_wrap=True)
 
     def round(self, record: RoundRecord, ledger: Ledger) -> None:
         assert self._row is not None
@@ -45,7 +44,7 @@ class Display:
         if self._live is not None:
             self._live.update(_table([*self._done, self._row], self._runs))
         elif record.round % max(1, self._row.rounds // 10) == 0 or record.round == self._row.rounds:
-            self._console.print(self._row.line(), highlight=False)
+            self._console.print(self._row.line(), highlight=False, soft_wrap=True)
 
     def finish(self, result: RunResult, weights: Weights) -> None:
         assert self._row is not None
@@ -117,7 +116,17 @@ def final_table(results: Sequence[RunResult], out: Path) -> None:
     """Means over the last rounds, and the deviation over seeds where there are several."""
     console = Console()
     table = Table(title="means of the last 10 rounds, megabytes of the whole run", title_justify="left")
-    for name in ("method", "seeds", "server acc.", "client acc.", "MB up", "MB down", "MB total", "hits", "seconds"):
+    for name in (
+        "method",
+        "seeds",
+        "server acc.",
+        "client acc.",
+        "MB up",
+        "MB down",
+        "MB total",
+        "hits",
+        "seconds",
+    ):
         table.add_column(name, justify="left" if name == "method" else "right")
     ordered = sorted(results, key=lambda result: list(METHODS).index(result.method))
     for method, group in groupby(ordered, key=lambda result: result.method):

@@ -12,11 +12,20 @@ from scarlet.errors import ConfigError, ScarletError, unknown
 # name: (module that has main(argv), what it does)
 COMMANDS = {
     "run": ("scarlet.cli.run", "run one method: scarlet run METHOD [--rounds 60 ...]"),
-    "compare": ("scarlet.cli.compare", "run several methods on the same data: scarlet compare scarlet dsfl --seeds 0,1,2"),
+    "compare": (
+        "scarlet.cli.compare",
+        "run several methods on the same data: scarlet compare scarlet dsfl --seeds 0,1,2",
+    ),
     "costs": ("scarlet.cli.costs", "megabytes a round of every method, without training"),
-    "simulate-cache": ("scarlet.cli.simulate", "share of cache hits for several cache durations, without training"),
+    "simulate-cache": (
+        "scarlet.cli.simulate",
+        "share of cache hits for several cache durations, without training",
+    ),
     "report": ("scarlet.cli.report", "make report.html from finished runs: scarlet report DIR... --out FILE"),
-    "data": ("scarlet.cli.data", "list the data sets that are there, or get one: scarlet data list | get NAME"),
+    "data": (
+        "scarlet.cli.data",
+        "list the data sets that are there, or get one: scarlet data list | get NAME",
+    ),
 }
 
 

@@ -80,7 +80,7 @@ def _parse(prog: str, about: str, options: Mapping[str, Option], arguments: Sequ
     text = io.StringIO()
     try:
         with redirect_stdout(text), redirect_stderr(text):
-            parsed = tyro.cli(
+            parsed: object = tyro.cli(
                 table,
                 prog=prog,
                 description=about,

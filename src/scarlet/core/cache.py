@@ -57,18 +57,15 @@ class Duration:
 
     def __post_init__(self) -> None:
         if self.duration < 0:
-            raise ConfigError(
-                f"cache_duration must be 0 or more, got {self.duration}; use 0 to switch caching off"
-            )
+            raise ConfigError(f"cache_duration must be 0 or more, got {self.duration}; use 0 to switch caching off")
         if self.on_expiry not in ("delete", "refresh"):
-            raise ConfigError(
-                f"on_expiry must be delete or refresh, got {self.on_expiry!r}; delete is the paper's"
-            )
+            raise ConfigError(f"on_expiry must be delete or refresh, got {self.on_expiry!r}; delete is the paper's")
 
     def hits(self, table: CacheTable, index: Index, round: int) -> npt.NDArray[np.bool_]:
         """The one rule of expiry: an entry serves while its age is at most D."""
         stamp = table.stamp[index]
-        return (stamp != ABSENT) & (round - stamp <= self.duration)
+        hit: npt.NDArray[np.bool_] = (stamp != ABSENT) & (round - stamp <= self.duration)
+        return hit
 
     def request(self, table: CacheTable, index: Index, round: int) -> Index:
         return index[~self.hits(table, index, round)]

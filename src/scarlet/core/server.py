@@ -77,7 +77,12 @@ class Server:
     """Asks, aggregates, learns and teaches; knows no method and no transport."""
 
     def __init__(
-        self, method: Method, federation: Federation, codec: Codec, ledger: Ledger, learner: Learner | None = None
+        self,
+        method: Method,
+        federation: Federation,
+        codec: Codec,
+        ledger: Ledger,
+        learner: Learner | None = None,
     ) -> None:
         self.method = method
         self.federation = federation
@@ -104,7 +109,7 @@ class Server:
         return dict.fromkeys(range(federation.clients), data)
 
     def take(self, sender: int, data: bytes) -> None:
-        """Take in one message of the round under way; one that breaks a rule raises MessageError and changes nothing."""
+        """Take in one message of the round; one that breaks a rule raises MessageError and changes nothing."""
         now = self._now()
         message = self.codec.decode(data)
         round = self.state.round + 1

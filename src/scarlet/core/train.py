@@ -69,8 +69,8 @@ def fit(model: nn.Module, samples: Samples, how: Training, rng: np.random.Genera
 
 def distil(model: nn.Module, public: Tensor, teacher: Labels, how: Training, rng: np.random.Generator) -> float:
     """Train towards soft-labels with the Kullback-Leibler divergence KL(teacher || model); the last epoch's mean."""
-    images = public[torch.from_numpy(teacher.index).to(public.device)]
-    target = torch.from_numpy(teacher.value).to(public.device)
+    images = public[torch.tensor(teacher.index, device=public.device)]
+    target = torch.tensor(teacher.value, device=public.device)
     return _train(
         model,
         len(target),
@@ -90,7 +90,7 @@ def distil(model: nn.Module, public: Tensor, teacher: Labels, how: Training, rng
 def predict(model: nn.Module, public: Tensor, index: Index) -> Values:
     """Soft-labels of public samples, from the plain images in eval mode."""
     model.eval()
-    images = public[torch.from_numpy(index).to(public.device)]
+    images = public[torch.tensor(index, device=public.device)]
     return torch.cat([functional.softmax(scores, dim=1).cpu() for scores in _scores(model, images)]).numpy()
 
 
@@ -119,7 +119,7 @@ def _train(
     for _ in range(epochs):
         order = torch.from_numpy(rng.permutation(count)).to(device)
         total = torch.zeros((), device=device)
-        for batch in order.split(batch_size):
+        for batch in torch.split(order, batch_size):
             optimiser.zero_grad()
             loss = loss_of(batch)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -130,7 +130,7 @@ def _train(
 
 
 def _scores(model: nn.Module, images: Tensor) -> Iterator[Tensor]:
-    for chunk in images.split(_CHUNK):
+    for chunk in torch.split(images, _CHUNK):
         yield model(scaled(chunk))
 
 

@@ -1,4 +1,4 @@
-"""What server and client say to each other: plain arrays and numbers, so that they can be encoded, stored and compared."""
+"""What server and client say to each other: plain arrays and numbers, easy to encode, store and compare."""
 
 from __future__ import annotations
 

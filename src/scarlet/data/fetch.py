@@ -83,9 +83,7 @@ def get(name: str, data_dir: Path, progress: Progress | None = None) -> Path:
     if where.exists():
         if not (row := _row(name, entry, data_dir)).complete:
             state = row.error or "not the whole set"
-            raise DataError(
-                f"cannot download {name} (there is {where}, but {state}); move it away and try again"
-            )
+            raise DataError(f"cannot download {name} (there is {where}, but {state}); move it away and try again")
         return where
     try:
         _install(ARCHIVES[name], where, progress)
@@ -105,9 +103,7 @@ def _row(name: str, entry: Info, data_dir: Path) -> Present:
         train, test, classes = entry.source.counts(data_dir)
     except DataError as error:
         return Present(name, entry.title, where, 0, 0, 0, complete=False, error=str(error))
-    return Present(
-        name, entry.title, where, train, test, classes, complete=(train, test) == (entry.train, entry.test)
-    )
+    return Present(name, entry.title, where, train, test, classes, complete=(train, test) == (entry.train, entry.test))
 
 
 def _install(archive: Archive, where: Path, progress: Progress | None) -> None:

@@ -62,7 +62,5 @@ def _heat_map(figure: Figure, axes: Axes, counts: Integers) -> None:
 
     # Most counts are small: a square root keeps them apart from zero.
     norm = PowerNorm(0.5, vmin=0, vmax=max(1, int(counts.max())))
-    image = axes.imshow(
-        counts.T, origin="lower", aspect="auto", cmap="Reds", norm=norm, interpolation="nearest"
-    )
+    image = axes.imshow(counts.T, origin="lower", aspect="auto", cmap="Reds", norm=norm, interpolation="nearest")
     figure.colorbar(image, ax=axes, label="images")

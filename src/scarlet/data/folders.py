@@ -38,9 +38,7 @@ class TinyImageNet:
 
     def train(self, data_dir: Path) -> Labelled:
         number = {wnid: label for label, wnid in enumerate(self._wnids(data_dir))}
-        files = [
-            (path, number[wnid]) for wnid, paths in self._train_files(data_dir).items() for path in paths
-        ]
+        files = [(path, number[wnid]) for wnid, paths in self._train_files(data_dir).items() for path in paths]
         return self._labelled(files)
 
     def test(self, data_dir: Path) -> Labelled:
@@ -62,9 +60,7 @@ class TinyImageNet:
             return _folders(self.where(data_dir) / "train")
         wnids = sorted({line.strip() for line in _lines(path)})
         if not wnids:
-            raise DataError(
-                f"{path} is empty; put a good copy there, or delete it to go by the folders of train"
-            )
+            raise DataError(f"{path} is empty; put a good copy there, or delete it to go by the folders of train")
         return wnids
 
     def _train_files(self, data_dir: Path) -> dict[str, list[Path]]:
@@ -73,9 +69,7 @@ class TinyImageNet:
         wnids, folders = set(self._wnids(data_dir)), _folders(train)
         for wnid in folders:
             if wnid not in wnids:
-                raise DataError(
-                    f"{train / wnid} is not a class of wnids.txt; move it away, or add it to wnids.txt"
-                )
+                raise DataError(f"{train / wnid} is not a class of wnids.txt; move it away, or add it to wnids.txt")
         return {wnid: _images(train / wnid / "images") for wnid in folders}
 
     def _test_files(self, data_dir: Path) -> list[tuple[Path, str]]:
@@ -89,13 +83,10 @@ class TinyImageNet:
         for path in _images(val / "images"):
             wnid = wnid_of.get(path.name)
             if wnid is None:
-                raise DataError(
-                    f"{annotations} has no class for {path.name}; add its line, or delete the image"
-                )
+                raise DataError(f"{annotations} has no class for {path.name}; add its line, or delete the image")
             if wnid not in wnids:
                 raise DataError(
-                    f"{annotations} gives {path.name} the unknown class {wnid!r}; "
-                    "mend the line, or delete the image"
+                    f"{annotations} gives {path.name} the unknown class {wnid!r}; mend the line, or delete the image"
                 )
             files.append((path, wnid))
         return files
@@ -120,9 +111,7 @@ class Caltech256:
 
     def _files(self, data_dir: Path) -> list[Path]:
         root = self.where(data_dir)
-        names = [
-            name for name in _folders(root) if re.match(r"\d{3}\.", name) and not name.startswith("257.")
-        ]
+        names = [name for name in _folders(root) if re.match(r"\d{3}\.", name) and not name.startswith("257.")]
         if not names:
             raise DataError(f"{root} has no class folder such as 001.ak47; {_remedy(root)}")
         return [path for name in names for path in _images(root / name)]

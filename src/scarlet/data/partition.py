@@ -36,9 +36,7 @@ def partition(
     return shares
 
 
-def split_test(
-    test_labels: Integers, shares: Floats, per_client: int, rng: np.random.Generator
-) -> list[Integers]:
+def split_test(test_labels: Integers, shares: Floats, per_client: int, rng: np.random.Generator) -> list[Integers]:
     """`per_client` test images for each client, in the class shares of its row of `shares` (f64[K, classes]).
 
     The count of each class is the largest-remainder rounding of its share. Images of a class are handed out
@@ -49,9 +47,7 @@ def split_test(
     if not (np.isfinite(shares).all() and (shares >= 0).all()):
         raise ConfigError("shares must be 0 or more and finite; use class counts divided by their sum")
     if per_client < 1:
-        raise ConfigError(
-            f"per_client must be 1 or more, got {per_client}; use at least one test image per client"
-        )
+        raise ConfigError(f"per_client must be 1 or more, got {per_client}; use at least one test image per client")
     if not len(test_labels):
         raise ConfigError("test_labels must not be empty, got 0 labels; use a set that has a test split")
     queues = [rng.permutation(members) for members in _by_class(test_labels, shares.shape[1])]
@@ -103,8 +99,7 @@ def _checked_size(images: int, clients: int, alpha: float, per_client: int | Non
 def _check_labels(labels: Integers, classes: int) -> None:
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         raise ConfigError(
-            f"labels must be from 0 to {classes - 1}, got {labels.min()} to {labels.max()}; "
-            "number the classes from 0"
+            f"labels must be from 0 to {classes - 1}, got {labels.min()} to {labels.max()}; number the classes from 0"
         )
 
 

@@ -43,9 +43,7 @@ class _Block(nn.Module):
 class ResNet(nn.Module):
     """A 3x3 stem, then stages of blocks that each halve the image and widen it, then global average pooling."""
 
-    def __init__(
-        self, classes: int, channels: int, widths: tuple[int, ...], blocks: int, *, projection: bool
-    ) -> None:
+    def __init__(self, classes: int, channels: int, widths: tuple[int, ...], blocks: int, *, projection: bool) -> None:
         super().__init__()
         self.conv = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
         self.bn = nn.BatchNorm2d(widths[0])

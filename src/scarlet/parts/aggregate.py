@@ -34,9 +34,7 @@ def power(beta: float) -> Sharpen:
 def era(temperature: float) -> Sharpen:
     """ERA of DS-FL: softmax(z / T) over the averaged *probabilities* (Eq. 2). It is not the identity for any T."""
     if not (np.isfinite(temperature) and temperature > 0):
-        raise ConfigError(
-            f"temperature must be more than 0, got {temperature}; 0.1 is usual for ten classes"
-        )
+        raise ConfigError(f"temperature must be more than 0, got {temperature}; 0.1 is usual for ten classes")
     return lambda mean: _softmax(mean / temperature)
 
 

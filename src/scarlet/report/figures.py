@@ -66,9 +66,7 @@ def draw(panel: Panel, variants: Sequence[Variant]) -> str | None:
             traces += _band(drawn, position, panel)
             traces += _line(variant, drawn, position, panel)
     figure = go.Figure(data=traces, layout=_layout(panel))
-    return str(
-        plotly.io.to_html(figure, full_html=False, include_plotlyjs=False, div_id=panel.id, config=CONFIG)
-    )
+    return str(plotly.io.to_html(figure, full_html=False, include_plotlyjs=False, div_id=panel.id, config=CONFIG))
 
 
 def _traffic(drawn: Curve) -> float:

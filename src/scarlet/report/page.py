@@ -91,9 +91,7 @@ def _legend(variants: Sequence[Variant]) -> Iterator[str]:
     lines = {
         1: "Each line is one run.",
         2: "Lines are means over seeds, and bands span the two seeds.",
-    }.get(
-        seeds, "Lines are means over seeds, and bands are ± one standard deviation (the span, for two seeds)."
-    )
+    }.get(seeds, "Lines are means over seeds, and bands are ± one standard deviation (the span, for two seeds).")
     yield f'<p class="quiet">{lines} Choose a method to hide or show it in all figures.</p>'
     yield '<div class="legend">'
     for position, variant in enumerate(variants):

@@ -29,9 +29,7 @@ def read_run(directory: Path) -> RunRecord:
     config = _read_object(directory / "config.json")
     method, seed = config.get("method"), config.get("seed")
     if not isinstance(method, str) or not isinstance(seed, int):
-        raise DataError(
-            f"{directory / 'config.json'} must name a method and a whole seed; is it a run of scarlet?"
-        )
+        raise DataError(f"{directory / 'config.json'} must name a method and a whole seed; is it a run of scarlet?")
     summary = directory / "summary.json"
     return RunRecord(
         method=method,

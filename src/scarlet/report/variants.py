@@ -76,6 +76,4 @@ def _check_seeds(runs: Sequence[RunRecord]) -> None:
     seeds = [run.seed for run in runs]
     for seed in seeds:
         if seeds.count(seed) > 1:
-            raise DataError(
-                f"{runs[0].method} with seed {seed} is given twice with the same options; give it once"
-            )
+            raise DataError(f"{runs[0].method} with seed {seed} is given twice with the same options; give it once")

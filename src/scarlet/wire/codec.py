@@ -14,17 +14,29 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.core.types import DIGEST_BYTES, Broadcast, Index, Labels, Message, Report, Signal, Sync, Uplink, Values
+from scarlet.core.types import (
+    DIGEST_BYTES,
+    Broadcast,
+    Index,
+    Labels,
+    Message,
+    Report,
+    Signal,
+    Sync,
+    Uplink,
+    Values,
+)
 from scarlet.errors import MessageError, unknown
 from scarlet.wire import frame
 
 _BROADCAST, _UPLINK, _REPORT = 1, 2, 3
 _NO_SYNC, _NO_SIGNALS, _SIGNALS = 0, 1, 2
 
-# state, round of the sync, classes, samples, fresh labels, dropped samples, requested samples, digest
-_BROADCAST_HEAD = struct.Struct(f"<BIIIIII{DIGEST_BYTES}s")
+# state, round of the sync, classes, samples, fresh labels, dropped samples, requested samples; then the digest
+_BROADCAST_HEAD = struct.Struct("<BIIIIII")
 _UPLINK_HEAD = struct.Struct("<III")  # client, classes, samples
 _REPORT_HEAD = struct.Struct("<I")  # client
+_HEAD_SIZES = {Broadcast: _BROADCAST_HEAD.size + DIGEST_BYTES, Uplink: _UPLINK_HEAD.size, Report: _REPORT_HEAD.size}
 
 
 class Codec(Protocol):
@@ -80,20 +92,15 @@ class Reference:
         return message
 
     def size(self, message: Message) -> int:
-        head = {Broadcast: _BROADCAST_HEAD, Uplink: _UPLINK_HEAD, Report: _REPORT_HEAD}[type(message)]
-        return frame.SIZE + head.size + self.payload(message)
+        return frame.SIZE + _HEAD_SIZES[type(message)] + self.payload(message)
 
     def payload(self, message: Message) -> int:
         match message:
-            case Broadcast(sync=None):
-                return 8 * len(message.request)
-            case Broadcast(sync=Sync() as sync):
-                signals = 0 if sync.signal is None else len(sync.signal)
-                integers = len(sync.index) + signals + len(sync.dropped) + len(message.request)
-                return 8 * integers + 4 * sync.fresh.size
+            case Broadcast():
+                return 8 * len(message.request) + (0 if message.sync is None else _sync_payload(message.sync))
             case Uplink():
                 return 8 * len(message.labels.index) + 4 * message.labels.value.size
-            case _:
+            case Report():
                 return len(json.dumps(dict(message.metrics)).encode())
 
 
@@ -107,11 +114,16 @@ def codec(name: str) -> Codec:
     return CODECS[name]()
 
 
+def _sync_payload(sync: Sync) -> int:
+    signals = 0 if sync.signal is None else len(sync.signal)
+    return 8 * (len(sync.index) + signals + len(sync.dropped)) + 4 * sync.fresh.size
+
+
 def _encode_broadcast(message: Broadcast) -> bytes:
     sync = message.sync
     if sync is None:
-        head = _BROADCAST_HEAD.pack(_NO_SYNC, 0, 0, 0, 0, 0, len(message.request), message.digest)
-        return head + _i8(message.request)
+        head = _BROADCAST_HEAD.pack(_NO_SYNC, 0, 0, 0, 0, 0, len(message.request))
+        return head + message.digest + _i8(message.request)
     head = _BROADCAST_HEAD.pack(
         _NO_SIGNALS if sync.signal is None else _SIGNALS,
         sync.round,
@@ -120,14 +132,15 @@ def _encode_broadcast(message: Broadcast) -> bytes:
         len(sync.fresh),
         len(sync.dropped),
         len(message.request),
-        message.digest,
     )
     signal = b"" if sync.signal is None else _i8(sync.signal)
-    return head + _i8(sync.index) + signal + _f4(sync.fresh) + _i8(sync.dropped) + _i8(message.request)
+    parts = [head, message.digest, _i8(sync.index), signal, _f4(sync.fresh), _i8(sync.dropped), _i8(message.request)]
+    return b"".join(parts)
 
 
 def _decode_broadcast(round: int, attempt: int, body: _Reader) -> Broadcast:
-    state, sync_round, classes, samples, fresh, dropped, requested, digest = body.head(_BROADCAST_HEAD)
+    state, sync_round, classes, samples, fresh, dropped, requested = body.head(_BROADCAST_HEAD)
+    digest = body.bytes(DIGEST_BYTES)
     if state == _NO_SYNC:
         return Broadcast(round, attempt, body.index(requested), None, digest)
     if state not in (_NO_SIGNALS, _SIGNALS):
@@ -153,6 +166,9 @@ class _Reader:
     def head(self, layout: struct.Struct) -> tuple[int, ...]:
         return layout.unpack(self._take(layout.size))
 
+    def bytes(self, count: int) -> bytes:
+        return self._take(count).tobytes()
+
     def integers(self, count: int) -> npt.NDArray[np.int64]:
         return np.frombuffer(self._take(8 * count), "<i8").astype(np.int64, copy=False)
 
@@ -168,7 +184,7 @@ class _Reader:
 
     def metrics(self) -> dict[str, float]:
         try:
-            metrics = json.loads(bytes(self._take(len(self._body) - self._at)))
+            metrics = json.loads(self.bytes(len(self._body) - self._at))
         except ValueError as error:
             raise MessageError(f"the report is not JSON: {error}") from None
         if not isinstance(metrics, dict) or not all(_is_number(value) for value in metrics.values()):
