@@ -22,7 +22,7 @@ class Config:
     clients: Annotated[int, Doc("K, how many clients there are")] = 10
     samples_per_client: Annotated[int | None, Doc("training images of each client; None: an equal share of all")] = None
     test_per_client: Annotated[int, Doc("test images of each client, in its own mix of classes")] = 100
-    alpha: Annotated[float, Doc("Dirichlet parameter of the partition; small: few classes a client")] = 0.05
+    alpha: Annotated[float, Doc("Dirichlet parameter of the partition; small: few classes a client")] = 0.3
     public_size: Annotated[int | None, Doc("|P|, public images in use; None: all, at most 10,000")] = None
     public_per_round: Annotated[int | None, Doc("|P^t|, public images a round; None: a tenth of them")] = None
     model: Annotated[str | None, Doc("everybody's model; None: the private set's usual one")] = None

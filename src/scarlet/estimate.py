@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from scarlet.core.method import Method
-from scarlet.core.train import Samples, evaluate, fit
+from scarlet.core.train import evaluate, fit
 from scarlet.costs import play
 from scarlet.problem import Problem
+from scarlet.transport.host import samples
 
 _PROCESS_BYTES = 300e6  # resident memory of a Python process that has torch loaded
 
@@ -59,20 +60,18 @@ def _seconds_per_image(problem: Problem) -> tuple[float, float]:
     """Seconds to train on one image, and to look at one, on one thread."""
     config, private = problem.config, problem.data.private
     model = problem.factory().to(config.device)
-    images = torch.from_numpy(private.train_images[: config.batch_size]).to(config.device)
-    batch = Samples(images, torch.from_numpy(private.train_labels[: config.batch_size]).to(config.device))
-    rng = np.random.default_rng(0)
-    one_epoch = problem.training
-    seconds = []
-    for step in (
-        lambda: fit(model, batch, one_epoch, rng),
-        lambda: evaluate(model, batch),
-    ):
-        step()  # the first time is not typical
-        began = time.perf_counter()
-        step()
-        seconds.append((time.perf_counter() - began) / len(images))
-    return seconds[0] / max(1, config.local_epochs), seconds[1]
+    batch = samples(private.train_images[: config.batch_size], private.train_labels[: config.batch_size], config.device)
+    one_epoch, rng = replace(problem.training, local_epochs=1), np.random.default_rng(0)
+    train = _seconds_of(lambda: fit(model, batch, one_epoch, rng))
+    look = _seconds_of(lambda: evaluate(model, batch))
+    return train / len(batch.labels), look / len(batch.labels)
+
+
+def _seconds_of(step: Callable[[], object]) -> float:
+    step()  # the first time is not typical
+    began = time.perf_counter()
+    step()
+    return time.perf_counter() - began
 
 
 def _memory(problem: Problem, workers: int) -> float:

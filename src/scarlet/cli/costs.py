@@ -42,12 +42,11 @@ def _print(table: Sequence[Cost], config: CostsConfig) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    title = (
-        f"{config.clients} clients, {config.rounds} rounds, {config.public_per_round} of {config.public_size} samples"
-    )
-    drawn = Table(title=f"{title} a round, {config.codec} codec", title_justify="left")
+    samples = f"{config.public_per_round} of {config.public_size} samples a round"
+    title = f"{config.clients} clients, {config.rounds} rounds, {samples}, {config.codec} codec"
+    drawn = Table(title=title, title_justify="left")
     for name in ("method", "on expiry", "MB up a round", "MB down a round", "GB in all"):
-        drawn.add_column(name, justify="left" if name == "method" else "right")
+        drawn.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for cost in table:
         drawn.add_row(
             METHODS[cost.method].title,

@@ -98,13 +98,16 @@ class _Row:
             f"{up} MB up, {down} MB down, hits {hits}, {self.left()} left"
         )
 
-    def left(self) -> str:
-        seconds = (time.monotonic() - self._began) / max(1, self.round) * (self.rounds - self.round)
-        return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+    def left(self, runs_after: int = 0) -> str:
+        """The time to the end of this run, or of as many more like it."""
+        rounds = self.rounds - self.round + runs_after * self.rounds
+        seconds = int((time.monotonic() - self._began) / max(1, self.round) * rounds)
+        return f"{seconds // 60}:{seconds % 60:02d}"
 
 
 def _table(rows: Sequence[_Row], runs: int) -> Table:
-    table = Table(title=f"run {len(rows)} of {runs}" if runs > 1 else None, title_justify="left")
+    title = f"run {len(rows)} of {runs}, {rows[-1].left(runs - len(rows))} left in all" if runs > 1 else None
+    table = Table(title=title, title_justify="left")
     for name in ("method", "seed", "round", "server acc.", "client acc.", "MB up", "MB down", "hits", "left"):
         table.add_column(name, justify="left" if name == "method" else "right")
     for row in rows[-12:]:  # what does not fit on a screen cannot be redrawn in place

@@ -1,0 +1,31 @@
+# make run    install and compare SCARLET with DS-FL on the embedded data
+# make test   install what the tests need and run them all
+# make lint   ruff and mypy
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: run test lint clean
+
+run: .venv/installed
+	$(BIN)/scarlet compare scarlet dsfl
+
+test: .venv/installed-test
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
+
+lint: .venv/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+.venv/installed-test: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv

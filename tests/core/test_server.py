@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from scarlet.core.cache import ABSENT
+from scarlet.core.method import Method
+from scarlet.core.server import ClosedRound, Server, entropy
+from scarlet.core.types import Broadcast, Index, Labels, Report, Uplink, Values
+from scarlet.errors import MessageError
+from scarlet.methods.dsfl import DsflConfig, dsfl
+from scarlet.methods.scarlet import ScarletConfig, scarlet
+from scarlet.wire.codec import Reference
+from scarlet.wire.ledger import Ledger
+from tests.core.federation import FEDERATION, METHODS, Reply, Town, entries, memory, same_labels, soft_labels
+
+ROUNDS = 25
+CODEC = Reference()
+each_method = pytest.mark.parametrize("method", [build() for build in METHODS.values()], ids=METHODS)
+
+
+def drawing(method: Method, *rounds: list[int]) -> Method:
+    """The method with the samples of each round given instead of drawn."""
+    left = iter(rounds)
+    return replace(method, select=lambda rng, size, count: np.array(next(left), np.int64))
+
+
+def silent_samples(round: int) -> set[int]:
+    """In one round of three nobody knows a third of the samples."""
+    return set(range(round % 3, FEDERATION.public_size, 3)) if round % 3 == 0 else set()
+
+
+@each_method
+def test_every_client_is_taught_what_the_server_taught_and_holds_the_same_cache(method: Method) -> None:
+    town = Town(method)
+    last: ClosedRound | None = None
+    reused = dropped = 0
+    for round in range(1, ROUNDS + 1):
+        held = entries(town.server.state.cache)
+        town.open()
+        for client, job in zip(town.clients, town.jobs, strict=True):
+            assert (job.client, job.round) == (client.number, round)
+            assert entries(client.state.cache) == held
+            assert len(job.teacher.index) == 0 if last is None else same_labels(job.teacher, last.taught)
+        for reply in town.replies(silent_samples(round)):
+            town.server.take(*reply)
+        last = town.server.close_round()
+        assert last.round == round
+        assert town.server.state.digest == last.taught.digest()
+        reused += round > 1 and last.hit_ratio > 0
+        dropped += len(last.taught.index) < FEDERATION.public_per_round
+    assert dropped > 3
+    assert reused > 15 or method.cache == dsfl(DsflConfig()).cache
+
+
+@each_method
+def test_the_ledger_holds_the_bytes_that_were_handed_over(method: Method) -> None:
+    town = Town(method)
+    total = {"uplink": 0, "downlink": 0, "report": 0}
+    for round in range(1, ROUNDS + 1):
+        town.play(silent_samples(round))
+        counted = {
+            client: {column: bytes.payload + bytes.frame for column, bytes in columns.items()}
+            for client, columns in town.ledger.by_client().items()
+        }
+        assert counted == town.handed
+        for columns in town.handed.values():
+            for column, size in columns.items():
+                total[column] += size
+    assert {column: bytes.payload + bytes.frame for column, bytes in town.ledger.total.items()} == total
+
+
+@each_method
+def test_replies_in_another_order_give_the_same_state(method: Method) -> None:
+    rng = np.random.default_rng(0)
+    in_order, out_of_order = Town(method), Town(method)
+    for round in range(1, ROUNDS + 1):
+        silent = silent_samples(round)
+        first = in_order.play(silent)
+        second = out_of_order.play(silent, lambda replies: [replies[i] for i in rng.permutation(len(replies))])
+        assert same_labels(first.taught, second.taught)
+        assert (first.hit_ratio, first.reports) == (second.hit_ratio, second.reports)
+        assert memory(in_order.server) == memory(out_of_order.server)
+
+
+def literal_mean(round: int, sample: int) -> list[float]:
+    rows = [soft_labels(client, round, np.array([sample]))[0] for client in range(FEDERATION.clients)]
+    return [float(sum(row[i] for row in rows)) / len(rows) for i in range(FEDERATION.classes)]
+
+
+def test_scarlet_teaches_the_mean_to_the_power_beta() -> None:
+    taught = Town(scarlet(ScarletConfig(beta=1.7))).play().taught
+    for sample, row in zip(taught.index.tolist(), taught.value, strict=True):
+        powers = [z**1.7 for z in literal_mean(1, sample)]
+        np.testing.assert_allclose(row, np.array(powers) / sum(powers), rtol=1e-5)
+
+
+def test_ds_fl_teaches_the_softmax_of_the_mean_over_temperature() -> None:
+    taught = Town(dsfl(DsflConfig(temperature=0.2))).play().taught
+    for sample, row in zip(taught.index.tolist(), taught.value, strict=True):
+        scores = [math.exp(z / 0.2) for z in literal_mean(1, sample)]
+        np.testing.assert_allclose(row, np.array(scores) / sum(scores), rtol=1e-5)
+
+
+def test_duration_0_and_beta_1_teach_the_plain_mean_of_every_round() -> None:
+    town = Town(scarlet(ScarletConfig(beta=1, cache_duration=0)))
+    for round in range(1, 6):
+        closed = town.play()
+        assert closed.hit_ratio == 0
+        for sample, row in zip(closed.taught.index.tolist(), closed.taught.value, strict=True):
+            np.testing.assert_allclose(row, literal_mean(round, sample), rtol=1e-5)
+
+
+@pytest.mark.parametrize("on_expiry", ["delete", "refresh"])
+def test_a_round_of_hits_alone_asks_for_nothing_and_still_teaches(on_expiry: str) -> None:
+    method = scarlet(ScarletConfig(cache_duration=3, on_expiry=on_expiry))  # type: ignore[arg-type]
+    town = Town(drawing(method, [1, 5, 9], [1, 5, 9], [2]))
+    first, second = town.play(), town.play()
+    assert [len(job.request) for job in town.jobs] == [0] * FEDERATION.clients
+    assert second.hit_ratio == 1
+    assert same_labels(second.taught, first.taught)
+    town.open()
+    assert all(same_labels(job.teacher, first.taught) for job in town.jobs)
+
+
+def test_the_hit_ratio_is_the_share_of_the_round_that_was_not_requested() -> None:
+    town = Town(drawing(scarlet(ScarletConfig(cache_duration=3)), [0, 1, 2, 3], [1, 2, 3, 4]))
+    assert [town.play().hit_ratio, town.play().hit_ratio] == [0, 0.75]
+
+
+@pytest.mark.parametrize("on_expiry", ["delete", "refresh"])
+def test_a_requested_sample_that_nobody_answered_leaves_the_round_and_the_cache(on_expiry: str) -> None:
+    method = scarlet(ScarletConfig(cache_duration=1, on_expiry=on_expiry))  # type: ignore[arg-type]
+    # Sample 3 is new and unanswered in round 1, stored in round 2, expired and unanswered in round 4.
+    town = Town(drawing(method, [1, 3], [3, 7], [0], [3, 5], [3, 5]))
+    town.play(silent={3})
+    assert town.server.state.cache.stamp[3] == ABSENT
+    town.play()
+    assert town.server.state.cache.stamp[3] == 2
+    town.play()
+    assert town.play(silent={3}).taught.index.tolist() == [5]
+    assert town.jobs[0].request.tolist() == [3, 5]
+    assert town.server.state.cache.stamp[3] == ABSENT
+    town.open()
+    for client, job in zip(town.clients, town.jobs, strict=True):
+        assert job.teacher.index.tolist() == [5]
+        assert job.request.tolist() == [3]
+        assert client.state.cache.stamp[3] == ABSENT
+
+
+@each_method
+def test_a_round_that_nobody_answers_teaches_nothing_new_and_the_next_goes_on(method: Method) -> None:
+    town = Town(method)
+    town.open()
+    closed = town.server.close_round()
+    assert len(closed.taught.index) == 0
+    assert math.isnan(closed.teacher_entropy)
+    assert len(town.play().taught.index) == FEDERATION.public_per_round
+
+
+def test_the_servers_own_model_learns_what_the_clients_will_be_taught() -> None:
+    learned: list[tuple[int, Labels]] = []
+
+    class Learner:
+        def learn(self, labels: Labels, round: int) -> None:
+            learned.append((round, labels))
+
+    town = Town(METHODS["scarlet, refresh"]())
+    town.server.learner = Learner()
+    taught = [town.play().taught for _ in range(6)]
+    assert [round for round, _ in learned] == [1, 2, 3, 4, 5, 6]
+    assert all(same_labels(labels, expected) for (_, labels), expected in zip(learned, taught, strict=True))
+
+
+def test_reports_are_kept_by_client() -> None:
+    assert Town(METHODS["dsfl"]()).play().reports == {
+        0: {"loss": 1.0},
+        1: {"loss": 0.5},
+        2: {"loss": 1 / 3},
+        3: {"loss": 0.25},
+    }
+
+
+def uplink(request: Index, value: Values | None = None, *, round: int = 6, client: int = 0) -> bytes:
+    value = np.full((len(request), FEDERATION.classes), 1 / 3, np.float32) if value is None else value
+    return CODEC.encode(Uplink(round, 0, client, Labels(request, value)))
+
+
+def rows(request: Index, *first: float) -> Values:
+    """Good soft-labels, but for the last row."""
+    value = np.full((len(request), len(first)), 1 / len(first), np.float32)
+    value[-1] = first
+    return value
+
+
+BAD: dict[str, tuple[Callable[[Index], bytes], str]] = {
+    "the round before": (lambda request: uplink(request, round=5), "answers round 5 in round 6"),
+    "the round after": (lambda request: uplink(request, round=7), "answers round 7 in round 6"),
+    "an old report": (lambda _: CODEC.encode(Report(5, 0, 0, {})), "answers round 5 in round 6"),
+    "an unrequested sample": (
+        lambda request: uplink(np.setdiff1d(np.arange(FEDERATION.public_size), request)[:1]),
+        "were not requested",
+    ),
+    "one unrequested sample among requested ones": (
+        lambda request: uplink(np.append(request[:-1], FEDERATION.public_size)),
+        "were not requested",
+    ),
+    "too many classes": (lambda request: uplink(request, rows(request, 1, 0, 0, 0)), "4 classes where there are 3"),
+    "too few classes": (lambda request: uplink(request, rows(request, 1, 0)), "2 classes where there are 3"),
+    "NaN": (lambda request: uplink(request, rows(request, math.nan, 0.5, 0.5)), "NaN or infinity"),
+    "infinity": (lambda request: uplink(request, rows(request, math.inf, 0, 0)), "NaN or infinity"),
+    "a negative entry": (lambda request: uplink(request, rows(request, -0.5, 1, 0.5)), "a negative entry"),
+    "a sum above 1": (lambda request: uplink(request, rows(request, 0.5, 0.5, 0.01)), "does not sum to 1"),
+    "a sum below 1": (lambda request: uplink(request, rows(request, 0.5, 0.4, 0.09)), "does not sum to 1"),
+    "zeros": (lambda request: uplink(request, rows(request, 0, 0, 0)), "does not sum to 1"),
+    "another's report": (lambda _: CODEC.encode(Report(6, 0, 1, {"loss": 9})), "only somebody else may send"),
+    "another's answer": (lambda request: uplink(request, client=1), "only somebody else may send"),
+    "a broadcast": (
+        lambda request: CODEC.encode(Broadcast(6, 0, request, None, bytes(8))),
+        "only somebody else may send",
+    ),
+    "half a message": (lambda request: uplink(request)[:-3], "announces"),
+    "a changed byte": (lambda request: uplink(request)[:-1] + b"\xff", "checksum"),
+    "no bytes": (lambda _: b"", "fewer than"),
+}
+
+
+@pytest.mark.parametrize(("make", "reason"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize("moment", ["before the honest answers", "among them", "after them"])
+def test_a_bad_message_is_refused_and_changes_nothing(make: Callable[[Index], bytes], reason: str, moment: str) -> None:
+    method = METHODS["scarlet, delete"]()
+    town, undisturbed = Town(method), Town(method)
+    for _ in range(5):
+        town.play()
+        undisturbed.play()
+
+    def disturb(replies: list[Reply]) -> list[Reply]:
+        request = town.jobs[0].request
+        assert 1 < len(request) < FEDERATION.public_size
+        # The liar is client 0; where it speaks last its honest answer is left out, so that this is not a second answer.
+        honest = [reply for reply in replies if reply[0] != 0] if moment == "after them" else replies
+        at = {"before the honest answers": 0, "among them": 0, "after them": len(honest)}[moment]
+        if moment == "among them":
+            honest, at = [*replies[2:], *replies[:2]], 3
+        for number, reply in enumerate([*honest[:at], (0, make(request)), *honest[at:]]):
+            if number != at:
+                town.server.take(*reply)
+                continue
+            before = memory(town.server)
+            with pytest.raises(MessageError, match=reason):
+                town.server.take(*reply)
+            assert memory(town.server) == before
+        return [reply for reply in replies if reply[0] == 0] if moment == "after them" else []
+
+    disturbed, expected = town.play(arrange=disturb), undisturbed.play()
+    assert same_labels(disturbed.taught, expected.taught)
+    assert disturbed.reports == expected.reports
+    assert memory(town.server) == memory(undisturbed.server)
+
+
+def test_a_second_answer_is_refused_and_changes_nothing() -> None:
+    town, undisturbed = Town(METHODS["dsfl"]()), Town(METHODS["dsfl"]())
+
+    def disturb(replies: list[Reply]) -> list[Reply]:
+        town.server.take(*replies[0])
+        before = memory(town.server)
+        for again in (replies[0][1], uplink(town.jobs[0].request, round=1)):  # the same bytes, and others
+            with pytest.raises(MessageError, match="client 0 answers a second time"):
+                town.server.take(0, again)
+        assert memory(town.server) == before
+        return replies[1:]
+
+    assert same_labels(town.play(arrange=disturb).taught, undisturbed.play().taught)
+    assert memory(town.server) == memory(undisturbed.server)
+
+
+def test_a_client_may_answer_a_part_of_the_request_or_nothing() -> None:
+    town = Town(drawing(METHODS["dsfl"](), [2, 3, 4]))
+    town.open()
+    request = town.jobs[0].request
+    town.server.take(0, uplink(request[:1], round=1))
+    town.server.take(1, uplink(request[1:1], round=1, client=1))
+    closed = town.server.close_round()
+    assert closed.taught.index.tolist() == [2]
+    np.testing.assert_allclose(closed.taught.value, np.full((1, 3), 1 / 3), rtol=1e-6)
+
+
+def test_the_rounding_of_a_float32_softmax_over_many_classes_is_no_reason_to_refuse() -> None:
+    classes = 1000
+    town = Town(METHODS["dsfl"](), replace(FEDERATION, classes=classes))
+    town.open()
+    scores = np.random.default_rng(0).normal(0, 5, (len(town.jobs[0].request), classes)).astype(np.float32)
+    value = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True, dtype=np.float32)
+    town.server.take(0, uplink(town.jobs[0].request, value, round=1))
+    assert len(town.server.close_round().taught.index) == FEDERATION.public_per_round
+
+
+def test_taking_or_closing_without_an_open_round_is_a_programming_error() -> None:
+    server = Server(METHODS["dsfl"](), FEDERATION, CODEC, Ledger())
+    with pytest.raises(RuntimeError, match="no round is open"):
+        server.take(0, uplink(np.array([1]), round=1))
+    with pytest.raises(RuntimeError, match="no round is open"):
+        server.close_round()
+
+
+def test_entropy_is_0_of_a_point_mass_and_ln_N_of_a_uniform_label() -> None:
+    value = np.array([[1, 0, 0, 0], [0.25] * 4, [0.5, 0.5, 0, 0]], np.float32)
+    np.testing.assert_allclose(entropy(value), [0, math.log(4), math.log(2)])
+    closed = ClosedRound(1, Labels(np.arange(3), value), 0.0, {})
+    assert closed.teacher_entropy == pytest.approx(math.log(2))

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from scarlet.core.rng import stream
+from scarlet.data import Augment
+from scarlet.data.augment import augment
+
+Move = tuple[int, int, bool]  # down, right, mirrored
+
+HEIGHT, WIDTH = 6, 5
+
+
+def pictures(count: int) -> Tensor:
+    """Bytes from 1 up without any likeness, so that a window of one is found in one place only."""
+    rng = np.random.default_rng(count)
+    return torch.from_numpy(rng.integers(1, 256, (count, 3, HEIGHT, WIDTH), np.uint8))
+
+
+def moves(before: Tensor, after: Tensor, padding: int) -> list[Move]:
+    """For each image, the one window of the padded original that it is, found by trying all of them."""
+    found = []
+    for image, result in zip(before.numpy(), after.numpy(), strict=True):
+        padded = np.zeros((3, HEIGHT + 2 * padding, WIDTH + 2 * padding), np.uint8)
+        padded[:, padding : padding + HEIGHT, padding : padding + WIDTH] = image
+        matches = [
+            (down, right, mirrored)
+            for down in range(2 * padding + 1)
+            for right in range(2 * padding + 1)
+            for mirrored in (False, True)
+            if np.array_equal(
+                padded[:, down : down + HEIGHT, right : right + WIDTH][:, :, :: -1 if mirrored else 1], result
+            )
+        ]
+        assert len(matches) == 1, f"{len(matches)} windows look like the result"
+        found.append(matches[0])
+    return found
+
+
+def moved(count: int, how: Augment, round: int = 1) -> list[Move]:
+    """What happened to each image of a batch in a round."""
+    images = pictures(count)
+    return moves(images, augment(images, how, stream(0, "client", client=0, round=round, purpose="fit")), how.padding)
+
+
+@pytest.mark.parametrize("padding", [1, 2, 4])
+@pytest.mark.parametrize("flip", [False, True])
+def test_every_result_is_a_window_of_the_image_padded_with_black_maybe_mirrored(padding: int, flip: bool) -> None:
+    assert len(moved(40, Augment(padding, flip))) == 40
+
+
+def test_a_batch_has_every_offset_and_each_about_as_often() -> None:
+    offsets = [(down, right) for down, right, _ in moved(900, Augment(padding=1, flip=False))]
+    counts = [offsets.count((down, right)) for down in range(3) for right in range(3)]
+    assert sum(counts) == 900 and 60 <= min(counts) and max(counts) <= 140  # 100 each, within four deviations
+
+
+def test_the_next_round_has_other_offsets_and_the_same_round_the_same() -> None:
+    how = Augment(padding=4, flip=True)
+    assert moved(20, how, round=1) == moved(20, how, round=1)
+    assert moved(20, how, round=1) != moved(20, how, round=2)
+
+
+def test_the_next_batch_of_a_stream_has_other_offsets() -> None:
+    images, how, rng = pictures(20), Augment(padding=4, flip=False), stream(0, "client", round=1)
+    assert moves(images, augment(images, how, rng), 4) != moves(images, augment(images, how, rng), 4)
+
+
+def test_without_flip_no_image_is_mirrored() -> None:
+    assert not any(mirrored for _, _, mirrored in moved(300, Augment(padding=2, flip=False)))
+
+
+def test_with_flip_about_half_of_the_images_are_mirrored() -> None:
+    mirrored = [mirrored for _, _, mirrored in moved(400, Augment(padding=1, flip=True))]
+    assert 160 <= sum(mirrored) <= 240  # 200, within four deviations
+
+
+def test_without_padding_an_image_stays_or_is_mirrored_in_place() -> None:
+    assert {move for move in moved(50, Augment(padding=0, flip=True))} == {(0, 0, False), (0, 0, True)}
+
+
+def test_what_comes_in_from_outside_is_black() -> None:
+    white = torch.full((200, 1, HEIGHT, WIDTH), 255, dtype=torch.uint8)
+    shifted = augment(white, Augment(padding=HEIGHT, flip=False), stream(0, "client"))
+    assert set(shifted.unique().tolist()) == {0, 255}
+    assert (shifted == 0).any(dim=(1, 2, 3)).sum() > 150
+
+
+def test_neither_padding_nor_flip_is_the_identity_and_draws_nothing() -> None:
+    images, rng = pictures(10), stream(0, "client")
+    assert torch.equal(augment(images, Augment(padding=0, flip=False), rng), images)
+    assert rng.random() == stream(0, "client").random()
+
+
+def test_the_images_that_are_given_stay_as_they_are() -> None:
+    images = pictures(10)
+    augment(images, Augment(padding=4, flip=True), stream(0, "client"))
+    assert torch.equal(images, pictures(10))
+
+
+def test_an_empty_batch_stays_empty() -> None:
+    assert augment(pictures(1)[:0], Augment(padding=4, flip=True), stream(0, "client")).shape == (0, 3, HEIGHT, WIDTH)
