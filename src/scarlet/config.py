@@ -9,6 +9,7 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
+from scarlet.core.types import Attack
 from scarlet.errors import ConfigError
 
 
@@ -34,6 +35,13 @@ class Config:
     batch_size: Annotated[int, Doc("images in a training step")] = 50
     seed: Annotated[int, Doc("names every random draw of the run")] = 0
     eval_every: Annotated[int, Doc("rounds from one measurement of accuracy to the next")] = 1
+    participation: Annotated[float, Doc("p, the share of the clients that a round asks")] = 1.0
+    min_answers: Annotated[int, Doc("a round with fewer answers is tried again, with other clients")] = 1
+    dropout: Annotated[float, Doc("q, how likely a client is lost in a round: half before training, half after")] = 0.0
+    deadline: Annotated[float | None, Doc("seconds that a round waits for answers; None: for ever")] = None
+    hostile: Annotated[float, Doc("share of the clients that send false soft-labels")] = 0.0
+    attack: Annotated[Attack, Doc("what they send: labels in the wrong order of classes, or random ones")] = "flip"
+    checkpoint_every: Annotated[int, Doc("rounds from one checkpoint to the next; 0 writes none")] = 1
     codec: Annotated[str, Doc("how messages become bytes")] = "reference"
     workers: Annotated[int | None, Doc("worker processes; None: one for each core; never changes a result")] = None
     device: Annotated[str, Doc("where models run: cpu, cuda, cuda:1")] = "cpu"
@@ -47,6 +55,18 @@ class Config:
         for name in ("local_epochs", "distil_epochs"):
             check_at_least(name, getattr(self, name), 0)
         check_at_least("seed", self.seed, 0)
+        check_at_least("checkpoint_every", self.checkpoint_every, 0)
+        check_participation(self.participation)
+        asked = max(1, round(self.participation * self.clients))
+        if not 1 <= self.min_answers <= asked:
+            raise ConfigError(
+                f"min_answers must be from 1 to the {asked} clients that a round asks, got {self.min_answers}"
+            )
+        for name in ("dropout", "hostile"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}; 0 is none")
+        if self.deadline is not None:
+            _positive("deadline", self.deadline, "leave it out to wait for all answers")
         _positive("alpha", self.alpha, "0.05 gives each client few classes, 1000 gives all the same mix")
         _positive("lr", self.lr, "the paper uses 0.1")
         _positive("distil_lr", self.distil_lr, "the paper uses 0.1")
@@ -59,6 +79,12 @@ def check_per_round(per_round: int, size: int) -> None:
     """Raise ConfigError where a round would draw more public samples than there are."""
     if per_round > size:
         raise ConfigError(f"public_per_round must be at most the {size} public samples in use, got {per_round}")
+
+
+def check_participation(share: float) -> None:
+    """Raise ConfigError for a share of clients that is not in (0, 1]."""
+    if not 0 < share <= 1:
+        raise ConfigError(f"participation must be more than 0 and at most 1, got {share}; 1 asks all clients")
 
 
 def check_at_least(name: str, value: int, least: int) -> None:

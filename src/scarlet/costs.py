@@ -10,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Doc
 
-from scarlet.config import check_at_least, check_per_round
+from scarlet.config import check_at_least, check_participation, check_per_round
 from scarlet.core.cache import Duration, OnExpiry
 from scarlet.core.client import Client
 from scarlet.core.method import Method
 from scarlet.core.server import Federation, Server
-from scarlet.core.types import Result
+from scarlet.core.types import Broadcast, Index, Job, Labels, Uplink
 from scarlet.methods.registry import METHODS, Entry
+from scarlet.wire import frame
 from scarlet.wire.codec import codec
-from scarlet.wire.ledger import Ledger
+from scarlet.wire.ledger import Column, Ledger
 
 MB, GB = 1e6, 1e9
 
@@ -27,7 +28,8 @@ MB, GB = 1e6, 1e9
 class CostsConfig:
     """The setting to play; the defaults are those of the paper's cost table."""
 
-    clients: Annotated[int, Doc("K, all of which take part")] = 100
+    clients: Annotated[int, Doc("K, how many clients there are")] = 100
+    participation: Annotated[float, Doc("p, the share of the clients that a round asks")] = 1.0
     public_size: Annotated[int, Doc("|P|, public samples")] = 10_000
     public_per_round: Annotated[int, Doc("|P^t|, public samples a round")] = 1_000
     classes: Annotated[int, Doc("N, entries of a soft-label")] = 10
@@ -43,6 +45,7 @@ class CostsConfig:
         check_at_least("classes", self.classes, 2)
         check_at_least("seed", self.seed, 0)
         check_per_round(self.public_per_round, self.public_size)
+        check_participation(self.participation)
         Duration(self.cache_duration, self.on_expiry)
         codec(self.codec)
 
@@ -66,7 +69,8 @@ class Traffic:
     """The payload of every round, all clients together."""
 
     uplink: npt.NDArray[np.int64]  # [rounds]
-    downlink: npt.NDArray[np.int64]  # [rounds]
+    downlink: npt.NDArray[np.int64]  # [rounds], catch-up included
+    catch_up: npt.NDArray[np.int64]  # [rounds]: what went to clients that had missed something
 
     @property
     def total(self) -> int:
@@ -82,7 +86,8 @@ class Cost:
     on_expiry: str | None  # None: the method keeps no cache
     participation: float
     uplink_mb: Spread
-    downlink_mb: Spread
+    downlink_mb: Spread  # catch-up included
+    catch_up_mb: Spread
     total_gb: float
 
 
@@ -94,36 +99,66 @@ def costs(config: CostsConfig) -> list[Cost]:
 def play(method: Method, federation: Federation, rounds: int, codec_name: str) -> Traffic:
     """Play the messages of some rounds.
 
-    When all clients take part they are sent the same and answer as much, so one real client stands for all.
+    When all clients take part they are sent the same and answer as much, so one stands for all. Otherwise the real
+    server works out what each of them lacks; client 0 is a real one, and would notice if it were sent too little.
     """
+    everybody = federation.asked == federation.clients
+    played = replace(federation, clients=1, participation=1.0, min_answers=1) if everybody else federation
     wire, ledger = codec(codec_name), Ledger()
-    server = Server(method, replace(federation, clients=1), wire, ledger)
-    client = Client(0, federation.public_size, federation.classes, wire)
-    label = np.full(federation.classes, 1 / federation.classes, np.float32)
-    uplink, downlink = np.zeros((2, rounds), np.int64)
+    server = Server(replace(method, aggregate=_Uniform), played, wire, ledger)
+    witness = Client(0, federation.public_size, federation.classes, wire, federation.public)
+    columns: tuple[Column, ...] = ("uplink", "downlink", "catch_up")
+    traffic = np.zeros((len(columns), rounds), np.int64)
     for round in range(rounds):
-        for data in server.open_round().values():
-            job = client.receive(data)
-            for message in client.reply(job, Result(np.tile(label, (len(job.request), 1)), {})):
-                server.take(0, message)
+        request: Index | None = None
+        for client, data in server.open_round().items():
+            if request is None:
+                (broadcast, *_) = frame.split(data)
+                message = wire.decode(broadcast)
+                assert isinstance(message, Broadcast)
+                request = message.request
+                labels = _Uniform(request, federation.classes).finish()
+            if client == 0 and not isinstance(witness.receive(data), Job):
+                raise RuntimeError(f"client 0 cannot rebuild the labels of round {round}")
+            server.take(client, wire.encode(Uplink(round + 1, 0, client, labels)))
         server.close_round()
-        uplink[round] = ledger.round_total("uplink").payload
-        downlink[round] = ledger.round_total("downlink").payload
-    return Traffic(uplink * federation.clients, downlink * federation.clients)
+        traffic[:, round] = [ledger.round_total(column).payload for column in columns]
+    traffic *= federation.clients if everybody else 1
+    return Traffic(traffic[0], traffic[1] + traffic[2], traffic[2])
+
+
+class _Uniform:
+    """A fold that needs no answers: what a label says makes no difference to what it costs."""
+
+    def __init__(self, request: Index, classes: int) -> None:
+        self._labels = Labels(request, np.full((len(request), classes), 1 / classes, np.float32))
+
+    def add(self, labels: Labels) -> None: ...
+
+    def finish(self) -> Labels:
+        return self._labels
 
 
 def _cost(entry: Entry[Any], config: CostsConfig) -> Cost:
     known = {field.name for field in fields(entry.config)}
     chosen = {name: getattr(config, name) for name in ("cache_duration", "on_expiry") if name in known}
     method: Method = entry.build(entry.config(**chosen))
-    federation = Federation(config.clients, config.public_size, config.public_per_round, config.classes, config.seed)
+    federation = Federation(
+        clients=config.clients,
+        public_size=config.public_size,
+        public_per_round=config.public_per_round,
+        classes=config.classes,
+        seed=config.seed,
+        participation=config.participation,
+    )
     traffic = play(method, federation, config.rounds, config.codec)
     return Cost(
         method=entry.name,
         codec=config.codec,
         on_expiry=chosen.get("on_expiry"),
-        participation=1.0,
+        participation=config.participation,
         uplink_mb=Spread.of(traffic.uplink),
         downlink_mb=Spread.of(traffic.downlink),
+        catch_up_mb=Spread.of(traffic.catch_up),
         total_gb=traffic.total / GB,
     )

@@ -21,6 +21,13 @@ class DataError(ScarletError):
 class MessageError(ScarletError):
     """Bytes that are not a message of this protocol, or a message that breaks its rules."""
 
+    def __init__(self, text: str, reason: str = "unreadable") -> None:
+        super().__init__(text)
+        self.reason = reason  # a short name, under which the server counts what it rejects
+
+    def __reduce__(self) -> tuple[type[MessageError], tuple[str, str]]:
+        return type(self), (str(self), self.reason)
+
 
 def unknown(what: str, name: str, known: Iterable[str]) -> ConfigError:
     """The error for a name that is not in a list, with the nearest one that is."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, is_dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -13,19 +14,25 @@ from typing import Protocol
 
 import torch
 
+from scarlet.checkpointing import Checkpoints, client_states, server_part
 from scarlet.config import Config
+from scarlet.core.persist import Array, restore_server
 from scarlet.core.server import ClosedRound, Server
 from scarlet.core.train import ServerModel
+from scarlet.errors import ScarletError
 from scarlet.estimate import Estimate, estimate
 from scarlet.methods.registry import entry_of
 from scarlet.models.registry import ModelFactory, Weights, initial_weights
 from scarlet.problem import Data, Problem, prepare
 from scarlet.records import RoundRecord, RunResult, summarise
 from scarlet.run_directory import RunDirectory
-from scarlet.transport.host import Setup, samples, weights_digest
+from scarlet.transport.host import Setup, samples, weights_digest, weights_of
 from scarlet.transport.local import LocalTransport, default_workers
+from scarlet.transport.troubles import Troubles
 from scarlet.wire.codec import codec
 from scarlet.wire.ledger import Ledger
+
+ATTEMPTS = 10  # how often a round is tried before the run gives up
 
 
 class Watcher(Protocol):
@@ -43,46 +50,58 @@ def run(
     config: Config,
     *,
     out: Path | None = None,
+    resume: bool = False,
     data: Data | None = None,
     model: ModelFactory | None = None,
     watchers: Sequence[Watcher] = (),
 ) -> RunResult:
     """Run one method; `method` is its config object, such as ScarletConfig(beta=2).
 
-    Ctrl-C ends the run after its last whole round, with all that was done until then.
+    Ctrl-C ends the run after its last whole round, with all that was done until then. `resume` goes on from the last
+    checkpoint in `out`.
     """
     entry = entry_of(method)
-    if out is not None:
-        watchers = [RunDirectory(out), *watchers]
+    directory = None if out is None else RunDirectory(out, resume=resume)
     problem = prepare(config, data, model)
     config = problem.config
     workers = config.workers or default_workers(config.clients)
     flat = flatten(entry.name, method, config)
-    with _one_thread():
-        built = entry.build(method)
-        weights = initial_weights(problem.factory, config.seed)
-        setup = _setup(problem, weights)
+    built = entry.build(method)
+    ledger = Ledger()
+    with _one_thread(), ExitStack() as stack:
+        setup = _setup(problem, initial_weights(problem.factory, config.seed))
         learner = _server_model(setup, problem)
-        ledger = Ledger()
         server = Server(built, problem.federation, codec(config.codec), ledger, learner)
+        checkpoints: Checkpoints | None = None
+        saved: Mapping[int, Mapping[str, Array]] = {}
+        records: list[RoundRecord] = []
+        if directory is not None:
+            watchers = [directory, *watchers]
+            if config.checkpoint_every:
+                checkpoints = stack.enter_context(Checkpoints(directory.path / "checkpoint"))
+            if resume:
+                saved = _restore(checkpoints, server, learner)
+                records = directory.rewind(server.state.round)
         expected = estimate(built, problem, workers)
         for watcher in watchers:
             watcher.start(flat, problem, expected)
 
-        records: list[RoundRecord] = []
         digest: str | None = None
+        changed: set[int] = set()
         try:
-            with LocalTransport(setup, problem.resident, workers) as transport:
-                for round in range(1, config.rounds + 1):
+            with LocalTransport(setup, problem.resident, workers, saved=saved, deadline=config.deadline) as transport:
+                while server.state.round < config.rounds:
                     started = time.perf_counter()
-                    for sender, message in transport.exchange(server.open_round()):
-                        server.take(sender, message)
-                    closed = server.close_round()
-                    measured = learner.evaluate() if setup.evaluates(round) else None
+                    closed, asked = _round(server, transport)
+                    measured = learner.evaluate() if setup.evaluates(closed.round) else None
                     record = _record(closed, measured, ledger, time.perf_counter() - started)
                     records.append(record)
                     for watcher in watchers:
                         watcher.round(record, ledger)
+                    changed |= asked
+                    if checkpoints is not None and closed.round % config.checkpoint_every == 0:
+                        checkpoints.save(server, learner, transport.states(sorted(changed)))
+                        changed.clear()
                 digest = _digest([weights_digest(learner.model.state_dict()), *transport.digests()])
         except KeyboardInterrupt:
             pass
@@ -91,6 +110,42 @@ def run(
         for watcher in watchers:
             watcher.finish(result, learner.model.state_dict())
     return result
+
+
+def _round(server: Server, transport: LocalTransport) -> tuple[ClosedRound, set[int]]:
+    """One round, in as many attempts as it takes; and the clients that were asked."""
+    asked: set[int] = set()
+    for _ in range(ATTEMPTS):
+        downlinks = server.open_round()
+        asked |= set(downlinks)
+        while downlinks:
+            for sender, message in transport.exchange(downlinks):
+                server.take(sender, message)
+            downlinks = server.resets()
+        closed = server.close_round()
+        if closed is not None:
+            return closed, asked
+    needed = server.federation.min_answers
+    raise ScarletError(
+        f"round {server.state.round + 1} failed {ATTEMPTS} times with fewer than {needed} answers; "
+        "lower min_answers or dropout, or ask more clients"
+    )
+
+
+def _restore(
+    checkpoints: Checkpoints | None, server: Server, learner: ServerModel
+) -> Mapping[int, Mapping[str, Array]]:
+    """Bring server and model to the last checkpoint, if there is one; return the clients' states."""
+    snapshot = checkpoints.store.load() if checkpoints is not None else None
+    if checkpoints is not None:
+        for damage in checkpoints.store.damaged:
+            print(f"scarlet: {damage}; going on from the one before", file=sys.stderr)
+    if snapshot is None:
+        return {}
+    arrays = server_part(snapshot)
+    restore_server(server.state, server.ledger, arrays, snapshot.meta)
+    learner.model.load_state_dict(weights_of(arrays))
+    return client_states(snapshot)
 
 
 def flatten(name: str, method: object, config: Config) -> dict[str, object]:
@@ -104,6 +159,7 @@ def _record(closed: ClosedRound, measured: tuple[float, float] | None, ledger: L
     accuracies = [report["accuracy"] for report in closed.reports.values() if "accuracy" in report]
     uplink, downlink = ledger.round_total("uplink"), ledger.round_total("downlink")
     report = ledger.round_total("report")
+    catch_up = ledger.round_total("catch_up")
     entropy = closed.teacher_entropy
     return RoundRecord(
         round=closed.round,
@@ -112,13 +168,19 @@ def _record(closed: ClosedRound, measured: tuple[float, float] | None, ledger: L
         client_accuracy=math.fsum(accuracies) / len(accuracies) if accuracies else None,
         server_loss=measured[1] if measured else None,
         uplink_bytes=uplink.payload,
-        downlink_bytes=downlink.payload,
+        downlink_bytes=downlink.payload + catch_up.payload,
         cumulative_bytes=ledger.cumulative_payload,
         cache_hit_ratio=closed.hit_ratio,
         mean_teacher_entropy=None if math.isnan(entropy) else entropy,
         uplink_frame_bytes=uplink.frame,
-        downlink_frame_bytes=downlink.frame,
-        report_bytes=report.payload + report.frame,
+        downlink_frame_bytes=downlink.frame + catch_up.frame,
+        report_bytes=report.size,
+        catch_up_bytes=catch_up.payload,
+        rejected_bytes=ledger.round_total("rejected").size,
+        attempt=closed.attempt,
+        answers=closed.answers,
+        resets=closed.resets,
+        rejections=dict(closed.rejections),
         seconds=seconds,
     )
 
@@ -136,6 +198,8 @@ def _setup(problem: Problem, weights: Weights) -> Setup:
         device=config.device,
         rounds=config.rounds,
         eval_every=config.eval_every,
+        public=problem.federation.public,
+        troubles=Troubles(config.seed, config.clients, config.dropout, config.hostile, config.attack),
     )
 
 

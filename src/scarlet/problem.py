@@ -15,7 +15,7 @@ from scarlet.config import Config, check_per_round
 from scarlet.core.rng import stream
 from scarlet.core.server import Federation
 from scarlet.core.train import Training
-from scarlet.core.types import Index
+from scarlet.core.types import DIGEST_BYTES, Index
 from scarlet.data.datasets import PrivateSet, default_data_dir, info, load_private, load_public
 from scarlet.data.partition import class_counts, partition, split_test
 from scarlet.errors import ConfigError
@@ -54,6 +54,9 @@ class Problem:
             public_per_round=config.public_per_round,
             classes=self.data.private.classes,
             seed=config.seed,
+            participation=config.participation,
+            min_answers=config.min_answers,
+            public=bytes.fromhex(self.public_fingerprint)[:DIGEST_BYTES],
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -30,6 +31,12 @@ class RoundRecord:
     uplink_frame_bytes: int
     downlink_frame_bytes: int
     report_bytes: int  # the clients' metrics, frame included; never part of a method's bytes
+    catch_up_bytes: int  # payload sent to clients that had missed something; counted in downlink_bytes
+    rejected_bytes: int  # what was turned down, whole
+    attempt: int  # how often the round had failed before
+    answers: int  # clients whose labels were taken
+    resets: int  # clients whose cache differed from the server's and was sent anew
+    rejections: dict[str, int]  # messages that were turned down, by reason
     seconds: float
 
 
@@ -64,9 +71,15 @@ def summarise(rounds: Sequence[RoundRecord], ledger: Ledger, weights_digest: str
         "cache_hit_ratio": mean(lambda record: record.cache_hit_ratio),
         "mean_teacher_entropy": mean(lambda record: record.mean_teacher_entropy),
         "cumulative_bytes": ledger.cumulative_payload,
-        **{f"{column}_bytes": total.payload for column, total in ledger.total.items() if column != "report"},
-        **{f"{column}_frame_bytes": total.frame for column, total in ledger.total.items() if column != "report"},
-        "report_bytes": ledger.total["report"].payload + ledger.total["report"].frame,
+        "uplink_bytes": ledger.total["uplink"].payload,
+        "downlink_bytes": (ledger.total["downlink"] + ledger.total["catch_up"]).payload,
+        "catch_up_bytes": ledger.total["catch_up"].payload,
+        "uplink_frame_bytes": ledger.total["uplink"].frame,
+        "downlink_frame_bytes": (ledger.total["downlink"] + ledger.total["catch_up"]).frame,
+        "report_bytes": ledger.total["report"].size,
+        "rejected_bytes": ledger.total["rejected"].size,
+        "rejections": dict(sum((Counter(record.rejections) for record in rounds), Counter())),
+        "failed_attempts": sum(record.attempt for record in rounds),
         "seconds": sum(record.seconds for record in rounds),
         "weights_digest": weights_digest,
         "versions": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from safetensors.torch import save_file
@@ -15,9 +15,7 @@ from scarlet.estimate import Estimate
 from scarlet.models.registry import Weights
 from scarlet.problem import Problem
 from scarlet.records import RoundRecord, RunResult, as_line
-from scarlet.wire.ledger import Column, Ledger
-
-_COLUMNS: tuple[Column, ...] = ("uplink", "downlink", "report")
+from scarlet.wire.ledger import COLUMNS, Ledger
 
 
 def claim(directory: Path) -> Path:
@@ -36,18 +34,29 @@ def claim(directory: Path) -> Path:
 class RunDirectory:
     """Writes a run as it goes: each round is on disk before the next begins."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = claim(path)
+    def __init__(self, path: Path, *, resume: bool = False) -> None:
+        self.path = path if resume else claim(path)
+        self._resume = resume
 
     def start(self, config: Mapping[str, object], problem: Problem, expected: Estimate) -> None:
-        """Write the options and the figure of the partition."""
+        """Write the options and the figure of the partition, unless the run goes on from a checkpoint."""
+        if self._resume:
+            return
         write_json(self.path / "config.json", config)
         (self.path / "metrics.jsonl").touch()
         title = f"{problem.data.private.name}, alpha = {problem.config.alpha}, seed {problem.config.seed}"
         partition_figure(problem.counts, self.path / "partition.svg", title)
         with (self.path / "ledger.csv").open("w", newline="") as file:
-            parts = [f"{column}_{part}" for column in _COLUMNS for part in ("payload", "frame")]
+            parts = [f"{column}_{part}" for column in COLUMNS for part in ("payload", "frame")]
             csv.writer(file).writerow(["round", "client", *parts])
+
+    def rewind(self, round: int) -> list[RoundRecord]:
+        """Forget the rounds after a checkpoint, which will be done again; return those before."""
+        lines = (self.path / "metrics.jsonl").read_text().splitlines()[:round]
+        _replace(self.path / "metrics.jsonl", lines)
+        rows = (self.path / "ledger.csv").read_text().splitlines()
+        _replace(self.path / "ledger.csv", [row for row in rows if not row[0].isdigit() or _round_of(row) <= round])
+        return [RoundRecord(**json.loads(line)) for line in lines]
 
     def round(self, record: RoundRecord, ledger: Ledger) -> None:
         """Append a round to metrics.jsonl, and its bytes for each client to ledger.csv."""
@@ -56,7 +65,7 @@ class RunDirectory:
         with (self.path / "ledger.csv").open("a", newline="") as file:
             rows = csv.writer(file)
             for client, columns in sorted(ledger.by_client().items()):
-                counts = [n for name in _COLUMNS for n in (columns[name].payload, columns[name].frame)]
+                counts = [n for name in COLUMNS for n in (columns[name].payload, columns[name].frame)]
                 rows.writerow([record.round, client, *counts])
 
     def finish(self, result: RunResult, weights: Weights) -> None:
@@ -72,6 +81,17 @@ class RunDirectory:
         write_report([read_run(self.path)], self.path / "report.html", partition_svg=figure)
 
 
+def _round_of(row: str) -> int:
+    return int(row.partition(",")[0])
+
+
+def _replace(path: Path, lines: Sequence[str]) -> None:
+    """Change a file as a whole: a process that is killed meanwhile leaves the old one or the new one."""
+    part = path.with_suffix(".part")
+    part.write_text("".join(f"{line}\n" for line in lines))
+    part.replace(path)
+
+
 def write_json(path: Path, content: Mapping[str, object]) -> None:
     """Write a mapping as readable JSON."""
-    path.write_text(json.dumps(content, indent=2) + "\n")
+    _replace(path, [json.dumps(content, indent=2)])

@@ -43,9 +43,12 @@ def _print(table: Sequence[Cost], config: CostsConfig) -> None:
     from rich.table import Table
 
     samples = f"{config.public_per_round} of {config.public_size} samples a round"
-    title = f"{config.clients} clients, {config.rounds} rounds, {samples}, {config.codec} codec"
+    clients = f"{config.clients} clients" + (
+        f", {config.participation:.0%} a round" if config.participation < 1 else ""
+    )
+    title = f"{clients}, {config.rounds} rounds, {samples}, {config.codec} codec"
     drawn = Table(title=title, title_justify="left")
-    for name in ("method", "on expiry", "MB up a round", "MB down a round", "GB in all"):
+    for name in ("method", "on expiry", "MB up a round", "MB down a round", "of it catch-up", "GB in all"):
         drawn.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for cost in table:
         drawn.add_row(
@@ -53,6 +56,7 @@ def _print(table: Sequence[Cost], config: CostsConfig) -> None:
             cost.on_expiry or "-",
             _spread(cost.uplink_mb),
             _spread(cost.downlink_mb),
+            f"{cost.catch_up_mb.mean:.2f}",
             f"{cost.total_gb:.2f}",
         )
     Console().print(drawn)

@@ -35,6 +35,11 @@ class CacheTable:
 class CachePolicy(Protocol):
     """Decides which samples are asked for, and what becomes of the labels that were fetched."""
 
+    @property
+    def duration(self) -> int:
+        """D: an entry that is older never hits."""
+        ...
+
     def request(self, table: CacheTable, index: Index, round: int) -> Index:
         """The samples of `index` that clients must label in this round (I_req)."""
         ...
@@ -86,6 +91,10 @@ class Duration:
 @dataclass(frozen=True, slots=True)
 class NoCache:
     """Every sample is asked for in every round, and no signal is sent."""
+
+    @property
+    def duration(self) -> int:
+        return 0
 
     def request(self, table: CacheTable, index: Index, round: int) -> Index:
         return index

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -9,15 +10,28 @@ from typing import Protocol
 import numpy as np
 
 from scarlet.core.cache import CacheTable, recall
+from scarlet.core.check import check_distributions, entropy
+from scarlet.core.holdings import Holdings
 from scarlet.core.method import Fold, Method
-from scarlet.core.rng import stream
-from scarlet.core.types import DIGEST_BYTES, Broadcast, Index, Labels, Report, Sync, Uplink, Values
+from scarlet.core.rng import draw, stream
+from scarlet.core.types import (
+    DIGEST_BYTES,
+    NO_LABELS_YET,
+    Broadcast,
+    CatchUp,
+    Index,
+    Labels,
+    Report,
+    Resync,
+    Signal,
+    Sync,
+    Uplink,
+)
 from scarlet.errors import MessageError
 from scarlet.wire.codec import Codec
-from scarlet.wire.ledger import Ledger
+from scarlet.wire.ledger import Column, Ledger
 
-# How far a row of soft-labels may be from a sum of 1. A float32 softmax over 1,000 classes is off by less than 1e-5.
-SUM_TOLERANCE = 1e-3
+REPORT_LIMIT = 4096  # bytes; a client's metrics are a few numbers
 
 
 class Learner(Protocol):
@@ -37,25 +51,44 @@ class Federation:
     public_per_round: int
     classes: int
     seed: int
+    participation: float = 1.0  # the share of clients that a round asks
+    min_answers: int = 1  # a round with fewer is tried again
+    public: bytes = bytes(DIGEST_BYTES)  # the fingerprint of the public set
+
+    @property
+    def asked(self) -> int:
+        """How many clients a round asks: round(p K), and at least one."""
+        return max(1, round(self.participation * self.clients))
 
 
 @dataclass(slots=True)
 class ServerState:
-    """All that the server remembers from one round to the next."""
+    """All that the server remembers from one round to the next: plain arrays and numbers."""
 
     cache: CacheTable
+    holdings: Holdings
     round: int = 0  # the last round that was closed
-    sync: Sync | None = None  # of that round
-    digest: bytes = bytes(DIGEST_BYTES)  # of the labels taught in that round
+    attempt: int = 0  # how often the round after it has failed
+    sync: Sync | None = None  # of the closed round
+    digest: bytes = NO_LABELS_YET  # of the labels taught in it
 
 
 @dataclass(slots=True)
 class _OpenRound:
+    round: int
+    attempt: int
     index: Index
     request: Index
     fold: Fold
+    broadcast: bytes
+    payload: int  # of the broadcast
+    asked: frozenset[int]
+    size_limit: int
     answered: set[int] = field(default_factory=set)
+    reset: set[int] = field(default_factory=set)
+    waiting: dict[int, bytes] = field(default_factory=dict)  # resets to be sent
     reports: dict[int, Mapping[str, float]] = field(default_factory=dict)
+    rejections: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +96,13 @@ class ClosedRound:
     """What a round came to."""
 
     round: int
+    attempt: int
     taught: Labels
     hit_ratio: float
+    answers: int
+    resets: int
     reports: Mapping[int, Mapping[str, float]]
+    rejections: Mapping[str, int]  # by reason
 
     @property
     def teacher_entropy(self) -> float:
@@ -89,56 +126,136 @@ class Server:
         self.codec = codec
         self.ledger = ledger
         self.learner = learner
-        self.state = ServerState(CacheTable.empty(federation.public_size, federation.classes))
+        self.state = ServerState(
+            CacheTable.empty(federation.public_size, federation.classes),
+            Holdings.empty(federation.clients, federation.public_size, method.cache.duration),
+        )
         self._open: _OpenRound | None = None
 
     def open_round(self) -> dict[int, bytes]:
-        """Draw the round's samples and say, to each client, what to learn and what to label."""
+        """Draw the clients and samples of a round; say to each client what to learn and what to label."""
         federation, state = self.federation, self.state
-        round = state.round + 1
-        rng = stream(federation.seed, "server", round=round, purpose="select")
+        round, attempt = state.round + 1, state.attempt
+        rng = stream(federation.seed, "server", round=round, attempt=attempt, purpose="clients")
+        asked = draw(rng, federation.clients, federation.asked)
+        rng = stream(federation.seed, "server", round=round, attempt=attempt, purpose="select")
         index = self.method.select(rng, federation.public_size, federation.public_per_round)
         request = self.method.cache.request(state.cache, index, round)
-        self._open = _OpenRound(index, request, self.method.aggregate(request, federation.classes))
-        broadcast = Broadcast(round, 0, request, state.sync, state.digest)
-        data = self.codec.encode(broadcast)
-        payload = self.codec.payload(broadcast)
+        broadcast = Broadcast(round, attempt, request, state.sync, state.digest, federation.public)
+        largest = Uplink(round, attempt, 0, Labels(request, np.zeros((len(request), federation.classes), np.float32)))
+        self._open = now = _OpenRound(
+            round,
+            attempt,
+            index,
+            request,
+            self.method.aggregate(request, federation.classes),
+            self.codec.encode(broadcast),
+            self.codec.payload(broadcast),
+            frozenset(asked.tolist()),
+            max(self.codec.size(largest), REPORT_LIMIT),
+        )
         self.ledger.open_round()
-        for client in range(federation.clients):
-            self.ledger.add("downlink", client, size=len(data), payload=payload)
-        return dict.fromkeys(range(federation.clients), data)
+        for client in now.asked:
+            self.ledger.add("downlink", client, size=len(now.broadcast), payload=now.payload)
+        hits = self._hits()
+        return {client: now.broadcast + self._catch_up(client, hits) for client in sorted(now.asked)}
 
     def take(self, sender: int, data: bytes) -> None:
-        """Take in one message of the round; one that breaks a rule raises MessageError and changes nothing."""
+        """Take in one message; one that breaks a rule is counted by its reason and changes nothing else."""
         now = self._now()
+        try:
+            column, payload = self._take(sender, data, now)
+        except MessageError as error:
+            now.rejections[error.reason] += 1
+            column, payload = "rejected", 0
+        self.ledger.add(column, sender, size=len(data), payload=payload)
+
+    def resets(self) -> dict[int, bytes]:
+        """What to send to the clients that said their cache differs: the broadcast again, and all that it reuses."""
+        now = self._now()
+        waiting, now.waiting = now.waiting, {}
+        return waiting
+
+    def close_round(self) -> ClosedRound | None:
+        """Aggregate what was answered, commit it, learn from it and keep it for the next broadcast.
+
+        None if too few clients answered: the round is then to be opened again, as its next attempt.
+        """
+        now, state = self._now(), self.state
+        self._open = None
+        if len(now.answered) < self.federation.min_answers:
+            state.attempt += 1
+            return None
+        sync = self.method.cache.commit(state.cache, now.fold.finish(), now.index, now.round)
+        if sync.signal is not None:
+            state.holdings.commit(sync)
+        taught = recall(state.cache, sync)
+        if self.learner is not None:
+            self.learner.learn(taught, now.round)
+        state.sync, state.digest, state.round, state.attempt = sync, taught.digest(), now.round, 0
+        return ClosedRound(
+            round=now.round,
+            attempt=now.attempt,
+            taught=taught,
+            hit_ratio=1 - len(now.request) / len(now.index),
+            answers=len(now.answered),
+            resets=len(now.reset),
+            reports=now.reports,
+            rejections=now.rejections,
+        )
+
+    def _take(self, sender: int, data: bytes, now: _OpenRound) -> tuple[Column, int]:
+        if sender not in now.asked:
+            raise MessageError(f"client {sender} was not asked", "unknown client")
+        if len(data) > now.size_limit:
+            raise MessageError(f"client {sender} sends {len(data)} bytes; at most {now.size_limit}", "too large")
         message = self.codec.decode(data)
-        round = self.state.round + 1
-        if message.round != round:
-            raise MessageError(f"client {sender} answers round {message.round} in round {round}")
+        if (message.round, message.attempt) != (now.round, now.attempt):
+            raise MessageError(f"client {sender} answers round {message.round} in round {now.round}", "wrong round")
+        if isinstance(message, Broadcast | CatchUp) or message.client != sender:
+            raise MessageError(f"client {sender} sends what only somebody else may send", "unknown client")
+        payload = self.codec.payload(message)
         match message:
-            case Report(client=client) if client == sender:
+            case Report():
                 now.reports[sender] = message.metrics
-                self.ledger.add("report", sender, size=len(data), payload=self.codec.payload(message))
-            case Uplink(client=client) if client == sender:
+                return "report", payload
+            case Resync():
+                self._reset(sender, now)
+                return "uplink", payload
+            case Uplink():
                 self._check(sender, message.labels, now)
                 now.fold.add(message.labels)
                 now.answered.add(sender)
-                self.ledger.add("uplink", sender, size=len(data), payload=self.codec.payload(message))
-            case _:
-                raise MessageError(f"client {sender} sends what only somebody else may send")
+                self.state.holdings.acknowledge(sender, self.state.round)
+                return "uplink", payload
 
-    def close_round(self) -> ClosedRound:
-        """Aggregate what was answered, commit it to the cache, learn from it and keep it for the next broadcast."""
-        now, state = self._now(), self.state
-        round = state.round + 1
-        hits = len(now.index) - len(now.request)
-        sync = self.method.cache.commit(state.cache, now.fold.finish(), now.index, round)
-        taught = recall(state.cache, sync)
-        if self.learner is not None:
-            self.learner.learn(taught, round)
-        state.sync, state.digest, state.round = sync, taught.digest(), round
-        self._open = None
-        return ClosedRound(round, taught, hits / len(now.index), now.reports)
+    def _reset(self, sender: int, now: _OpenRound) -> None:
+        if sender in now.reset or sender in now.answered:
+            raise MessageError(f"client {sender} asks for a second reset", "second reset")
+        now.reset.add(sender)
+        self.state.holdings.forget(sender)
+        now.waiting[sender] = now.broadcast + self._catch_up(sender, self._hits(), reset=True)
+        self.ledger.add("downlink", sender, size=len(now.broadcast), payload=now.payload)
+
+    def _hits(self) -> Index:
+        """The samples of the round before whose label is not in its sync, because everybody had it."""
+        sync = self.state.sync
+        if sync is None or sync.signal is None:
+            return np.empty(0, np.int64)
+        hits: Index = sync.index[sync.signal == Signal.CACHED]
+        return hits
+
+    def _catch_up(self, client: int, hits: Index, *, reset: bool = False) -> bytes:
+        """The message that brings one client up to date on `hits`; nothing where it lacks nothing."""
+        missing = hits[self.state.holdings.lacks(client, hits)]
+        if not len(missing) and not reset:
+            return b""
+        now = self._now()
+        labels = Labels(missing, self.state.cache.value[missing])
+        message = CatchUp(now.round, now.attempt, client, reset, labels)
+        data = self.codec.encode(message)
+        self.ledger.add("catch_up", client, size=len(data), payload=self.codec.payload(message))
+        return data
 
     def _now(self) -> _OpenRound:
         if self._open is None:
@@ -147,29 +264,10 @@ class Server:
 
     def _check(self, sender: int, labels: Labels, now: _OpenRound) -> None:
         if sender in now.answered:
-            raise MessageError(f"client {sender} answers a second time")
-        if labels.value.shape[1] != self.federation.classes:
-            raise MessageError(
-                f"client {sender} sends {labels.value.shape[1]} classes where there are {self.federation.classes}"
-            )
+            raise MessageError(f"client {sender} answers a second time", "second answer")
+        classes = self.federation.classes
+        if labels.value.shape[1] != classes:
+            raise MessageError(f"client {sender} sends {labels.value.shape[1]} classes, not {classes}", "wrong shape")
         if not np.isin(labels.index, now.request, assume_unique=True).all():
-            raise MessageError(f"client {sender} labels samples that were not requested")
+            raise MessageError(f"client {sender} labels samples that were not requested", "wrong samples")
         check_distributions(labels.value, f"client {sender}")
-
-
-def check_distributions(value: Values, who: str) -> None:
-    """Raise MessageError unless every row is finite, has no negative entry and sums to 1."""
-    if not np.isfinite(value).all():
-        raise MessageError(f"{who} sends a soft-label with NaN or infinity")
-    if (value < 0).any():
-        raise MessageError(f"{who} sends a soft-label with a negative entry")
-    if (np.abs(value.sum(axis=1, dtype=np.float64) - 1) > SUM_TOLERANCE).any():
-        raise MessageError(f"{who} sends a soft-label that does not sum to 1")
-
-
-def entropy(value: Values) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """The entropy of each row, in nats: -sum_i z_i ln z_i, with 0 ln 0 = 0."""
-    rows = value.astype(np.float64)
-    logs = np.log(rows, where=rows > 0, out=np.zeros_like(rows))
-    result: np.ndarray[tuple[int], np.dtype[np.float64]] = -(rows * logs).sum(axis=1)
-    return result

@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Index = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float32]
+Attack = Literal["flip", "random"]  # what a hostile client does to its soft-labels
 
 DIGEST_BYTES = 8
+NO_LABELS_YET = bytes(DIGEST_BYTES)  # the digest before the first round
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,18 @@ class Broadcast:
     request: Index  # i64[r], ascending: I_req^t
     sync: Sync | None  # of the round before; None in the first round
     digest: bytes  # of the labels taught in the round before
+    public: bytes  # the fingerprint of the public set, which everybody must hold alike
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """What the server sends to one client beside the broadcast: cached labels of the round before that it lacks."""
+
+    round: int
+    attempt: int
+    client: int
+    reset: bool  # the client must empty its cache first; the labels are then all that the round before reuses
+    labels: Labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +86,15 @@ class Uplink:
 
 
 @dataclass(frozen=True, slots=True)
+class Resync:
+    """A client's word that its cache differs from the server's; it has not trained."""
+
+    round: int
+    attempt: int
+    client: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A client's metrics: for the people who watch, never part of a method's bytes."""
 
@@ -80,7 +104,7 @@ class Report:
     metrics: Mapping[str, float]
 
 
-Message = Broadcast | Uplink | Report
+Message = Broadcast | CatchUp | Uplink | Resync | Report
 
 
 @dataclass(frozen=True, slots=True)

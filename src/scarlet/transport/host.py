@@ -11,9 +11,11 @@ import numpy.typing as npt
 import torch
 
 from scarlet.core.client import Client
+from scarlet.core.persist import Array, client_arrays, restore_client
 from scarlet.core.train import Samples, Training, work
-from scarlet.core.types import Index
+from scarlet.core.types import Index, Job
 from scarlet.models.registry import ModelFactory, Weights
+from scarlet.transport.troubles import Troubles
 from scarlet.wire.codec import codec
 
 Images = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
@@ -44,6 +46,8 @@ class Setup:
     device: str
     rounds: int
     eval_every: int
+    public: bytes  # the fingerprint of the public set
+    troubles: Troubles
 
     def evaluates(self, round: int) -> bool:
         """Whether accuracy is measured in a round: every `eval_every`-th, and the last."""
@@ -53,33 +57,52 @@ class Setup:
 class Host:
     """Runs the clients that it is sent messages for, one after another."""
 
-    def __init__(self, setup: Setup, data: Resident, clients: Sequence[int]) -> None:
+    def __init__(
+        self, setup: Setup, data: Resident, clients: Sequence[int], saved: Mapping[int, Mapping[str, Array]]
+    ) -> None:
         self._setup = setup
         self._codec = codec(setup.codec)
         self._public = _tensor(data.public, setup.device)
-        self._clients = {number: self._start(number, data) for number in clients}
+        self._clients = {number: self._start(number, data, saved.get(number)) for number in clients}
 
     def exchange(self, downlinks: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
         """Let each client do its part of a round; its messages come as soon as it is done."""
+        troubles = self._setup.troubles
         for number, downlink in downlinks.items():
             site = self._clients[number]
-            job = site.client.receive(downlink)
-            test = site.test if self._setup.evaluates(job.round) else None
-            result = work(site.model, job, site.private, test, self._public, self._setup.training)
-            for message in site.client.reply(job, result):
+            task = site.client.receive(downlink)
+            if isinstance(task, Job):
+                if troubles.lost_before_training(task):
+                    continue
+                test = site.test if self._setup.evaluates(task.round) else None
+                result = work(site.model, task, site.private, test, self._public, self._setup.training)
+                lost = troubles.lost_after_training(task)
+                task = site.client.reply(task, troubles.falsified(task, result))
+                if lost:
+                    continue
+            for message in task:
                 yield number, message
+
+    def states(self, clients: Sequence[int]) -> dict[int, dict[str, Array]]:
+        """All that some clients remember: their protocol state, and their models."""
+        return {number: _arrays(self._clients[number]) for number in clients}
 
     def digests(self) -> dict[int, bytes]:
         """For each client, a digest of its model's weights."""
         return {number: weights_digest(site.model.state_dict()) for number, site in self._clients.items()}
 
-    def _start(self, number: int, data: Resident) -> _Site:
+    def _start(self, number: int, data: Resident, saved: Mapping[str, Array] | None) -> _Site:
         setup = self._setup
         model = setup.factory()
-        model.load_state_dict(setup.weights)
+        client = Client(number, len(data.public), setup.classes, self._codec, setup.public)
+        if saved is None:
+            model.load_state_dict(setup.weights)
+        else:
+            restore_client(client.state, saved)
+            model.load_state_dict(weights_of(saved))
         private, test = setup.private[number], setup.test[number]
         return _Site(
-            Client(number, len(data.public), setup.classes, self._codec),
+            client,
             model.to(setup.device),
             samples(data.train_images[private], data.train_labels[private], setup.device),
             samples(data.test_images[test], data.test_labels[test], setup.device),
@@ -92,6 +115,25 @@ class _Site:
     model: torch.nn.Module
     private: Samples
     test: Samples
+
+
+def model_arrays(model: torch.nn.Module) -> dict[str, Array]:
+    """A model's weights and buffers, copied, so that training can go on."""
+    return {f"model.{name}": value.detach().cpu().numpy().copy() for name, value in model.state_dict().items()}
+
+
+def weights_of(saved: Mapping[str, Array]) -> Weights:
+    """The weights and buffers among saved arrays."""
+    return {
+        name.removeprefix("model."): torch.from_numpy(np.array(array))
+        for name, array in saved.items()
+        if name.startswith("model.")
+    }
+
+
+def _arrays(site: _Site) -> dict[str, Array]:
+    state = {name: array.copy() for name, array in client_arrays(site.client.state).items()}
+    return state | model_arrays(site.model)
 
 
 def samples(images: Images, labels: npt.NDArray[np.int64], device: str) -> Samples:

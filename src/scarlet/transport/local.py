@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
 import tempfile
+import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import torch
 
+from scarlet.core.persist import Array
 from scarlet.errors import ScarletError
 from scarlet.transport.host import Host, Resident, Setup
 
@@ -36,20 +40,31 @@ class LocalTransport:
     Client k always lives on worker k modulo `workers`, so that its model and cache stay where they are.
     """
 
-    def __init__(self, setup: Setup, data: Resident, workers: int) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        data: Resident,
+        workers: int,
+        *,
+        saved: Mapping[int, Mapping[str, Array]] = {},
+        deadline: float | None = None,  # seconds after which a round no longer waits for answers
+    ) -> None:
+        self._deadline = math.inf if deadline is None else deadline
         clients = len(setup.private)
         shares = [range(first, clients, workers) for first in range(workers)]
         self._host: Host | None = None
         self._workers: list[_Worker] = []
         if workers == 1:
-            self._host = Host(setup, data, shares[0])
+            self._host = Host(setup, data, shares[0], saved)
             return
         # The images go through memory-mapped files, one copy in the page cache for all workers. The files are
         # deleted as soon as every worker has them open.
         with tempfile.TemporaryDirectory(prefix="scarlet-") as folder:
             _save(data, Path(folder))
             try:
-                self._workers = [_Worker(setup, Path(folder), share) for share in shares]
+                self._workers = [
+                    _Worker(setup, Path(folder), share, {k: saved[k] for k in share if k in saved}) for share in shares
+                ]
                 for worker in self._workers:
                     worker.ready()
             except BaseException:
@@ -58,35 +73,43 @@ class LocalTransport:
 
     def exchange(self, downlinks: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
         """Hand each client its message; yield (sender, message) as the answers arrive, in any order."""
+        end = time.monotonic() + self._deadline
         if self._host is not None:
-            yield from self._host.exchange(downlinks)
-            return
-        pending: dict[Connection, _Worker] = {}
+            for answer in self._host.exchange(downlinks):
+                yield answer
+                if time.monotonic() > end:
+                    return
         for number, worker in enumerate(self._workers):
             share = {k: data for k, data in downlinks.items() if k % len(self._workers) == number}
-            worker.send(share)
-            pending[worker.connection] = worker
-        while pending:
-            for connection in wait(list(pending)):
+            if share:
+                worker.ask("exchange", share)
+        # A worker that was late in an earlier round first sends what is left of it; the server will turn it down.
+        while busy := {worker.connection: worker for worker in self._workers if worker.unanswered}:
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            for connection in wait(list(busy), timeout=None if math.isinf(left) else left):
                 assert isinstance(connection, Connection)
-                answer = pending[connection].receive()
-                if answer is None:
-                    del pending[connection]
-                else:
-                    assert isinstance(answer, tuple)
+                answer = busy[connection].receive()
+                if answer is not None:
                     yield answer
 
     def digests(self) -> list[bytes]:
         """A digest of each client's weights, in the order of the clients."""
-        found: dict[int, bytes] = {}
         if self._host is not None:
             found = self._host.digests()
-        for worker in self._workers:
-            worker.send(None)
-            answer = worker.receive()
-            assert isinstance(answer, dict)
-            found |= answer
+        else:
+            found = {k: digest for worker in self._workers for k, digest in worker.call("digests", None).items()}
         return [found[number] for number in sorted(found)]
+
+    def states(self, clients: Sequence[int]) -> dict[int, dict[str, Array]]:
+        """All that some clients remember, to be saved."""
+        if self._host is not None:
+            return self._host.states(clients)
+        shares = [[k for k in clients if k % len(self._workers) == number] for number in range(len(self._workers))]
+        for worker, share in zip(self._workers, shares, strict=True):
+            worker.ask("states", share)
+        return {k: state for worker in self._workers for k, state in worker.result().items()}
 
     def close(self) -> None:
         """End the workers."""
@@ -106,36 +129,52 @@ class LocalTransport:
 class _Worker:
     """The parent's end of one worker process."""
 
-    def __init__(self, setup: Setup, folder: Path, clients: range) -> None:
+    def __init__(self, setup: Setup, folder: Path, clients: range, saved: Mapping[int, Mapping[str, Array]]) -> None:
         # A fork server that has torch loaded starts a worker in hundredths of a second, and unlike a plain fork it
         # does not inherit the parent's threads.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["scarlet.transport.local"])
         self.connection, theirs = context.Pipe()
         self._process: ForkServerProcess = context.Process(
-            target=_serve, args=(theirs, setup, folder, clients), daemon=True, name=f"scarlet-{clients.start}"
+            target=_serve, args=(theirs, setup, folder, clients, saved), daemon=True, name=f"scarlet-{clients.start}"
         )
         self._process.start()
         theirs.close()
+        self.unanswered = 1  # requests whose end has not been seen yet; the first is to get ready
 
     def ready(self) -> None:
-        answer = self.receive()
-        assert answer == "ready"
+        assert self.receive() is None
 
-    def send(self, request: Mapping[int, bytes] | None) -> None:
+    def ask(self, what: str, about: object) -> None:
         try:
-            self.connection.send(request)
+            self.connection.send((what, about))
         except OSError:
             raise self._death() from None
+        self.unanswered += 1
 
-    def receive(self) -> object:
+    def receive(self) -> Any:
+        """The next part of an answer; None at its end."""
         try:
             answer = self.connection.recv()
         except (EOFError, OSError):
             raise self._death() from None
         if isinstance(answer, BaseException):
             raise answer
+        if answer is None:
+            self.unanswered -= 1
         return answer
+
+    def call(self, what: str, about: object) -> Any:
+        """Ask for one thing, and wait for it."""
+        self.ask(what, about)
+        return self.result()
+
+    def result(self) -> Any:
+        """The answer to the last request, after whatever is left of earlier ones."""
+        answer = None
+        while self.unanswered:
+            answer, last = self.receive(), answer
+        return last
 
     def stop(self) -> None:
         self._process.terminate()
@@ -150,21 +189,24 @@ class _Worker:
         )
 
 
-def _serve(connection: Connection, setup: Setup, folder: Path, clients: range) -> None:
-    """The life of a worker: a mapping is a round's messages, None asks for the digests."""
+def _serve(
+    connection: Connection, setup: Setup, folder: Path, clients: range, saved: Mapping[int, Mapping[str, Array]]
+) -> None:
+    """The life of a worker: each request is answered by some messages and, at their end, by None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     torch.set_num_threads(1)
     try:
-        host = Host(setup, _load(folder), clients)
-        connection.send("ready")
+        host = Host(setup, _load(folder), clients, saved)
         while True:
-            request = connection.recv()
-            if request is None:
-                connection.send(host.digests())
-                continue
-            for answer in host.exchange(request):
-                connection.send(answer)
             connection.send(None)
+            match connection.recv():
+                case "exchange", downlinks:
+                    for answer in host.exchange(downlinks):
+                        connection.send(answer)
+                case "digests", _:
+                    connection.send(host.digests())
+                case "states", wanted:
+                    connection.send(host.states(wanted))
     except EOFError:  # the parent is gone
         return
     except ScarletError as error:

@@ -17,10 +17,12 @@ import numpy.typing as npt
 from scarlet.core.types import (
     DIGEST_BYTES,
     Broadcast,
+    CatchUp,
     Index,
     Labels,
     Message,
     Report,
+    Resync,
     Signal,
     Sync,
     Uplink,
@@ -29,14 +31,22 @@ from scarlet.core.types import (
 from scarlet.errors import MessageError, unknown
 from scarlet.wire import frame
 
-_BROADCAST, _UPLINK, _REPORT = 1, 2, 3
+_BROADCAST, _UPLINK, _REPORT, _CATCH_UP, _RESYNC = 1, 2, 3, 4, 5
 _NO_SYNC, _NO_SIGNALS, _SIGNALS = 0, 1, 2
 
-# state, round of the sync, classes, samples, fresh labels, dropped samples, requested samples; then the digest
+# state, round of the sync, classes, samples, fresh labels, dropped samples, requested samples; then the two digests
 _BROADCAST_HEAD = struct.Struct("<BIIIIII")
 _UPLINK_HEAD = struct.Struct("<III")  # client, classes, samples
 _REPORT_HEAD = struct.Struct("<I")  # client
-_HEAD_SIZES = {Broadcast: _BROADCAST_HEAD.size + DIGEST_BYTES, Uplink: _UPLINK_HEAD.size, Report: _REPORT_HEAD.size}
+_CATCH_UP_HEAD = struct.Struct("<IBII")  # client, reset, classes, samples
+_RESYNC_HEAD = struct.Struct("<I")  # client
+_HEAD_SIZES = {
+    Broadcast: _BROADCAST_HEAD.size + 2 * DIGEST_BYTES,
+    CatchUp: _CATCH_UP_HEAD.size,
+    Uplink: _UPLINK_HEAD.size,
+    Resync: _RESYNC_HEAD.size,
+    Report: _REPORT_HEAD.size,
+}
 
 
 class Codec(Protocol):
@@ -68,6 +78,12 @@ class Reference:
                 labels = message.labels
                 head = _UPLINK_HEAD.pack(message.client, labels.value.shape[1], len(labels.index))
                 kind, body = _UPLINK, head + _i8(labels.index) + _f4(labels.value)
+            case CatchUp():
+                labels = message.labels
+                head = _CATCH_UP_HEAD.pack(message.client, message.reset, labels.value.shape[1], len(labels.index))
+                kind, body = _CATCH_UP, head + _i8(labels.index) + _f4(labels.value)
+            case Resync():
+                kind, body = _RESYNC, _RESYNC_HEAD.pack(message.client)
             case Report():
                 head = _REPORT_HEAD.pack(message.client)
                 kind, body = _REPORT, head + json.dumps(dict(message.metrics)).encode()
@@ -86,6 +102,15 @@ class Reference:
             case 3:
                 (client,) = body.head(_REPORT_HEAD)
                 message = Report(outer.round, outer.attempt, client, body.metrics())
+            case 4:
+                client, reset, classes, samples = body.head(_CATCH_UP_HEAD)
+                if reset not in (0, 1):
+                    raise MessageError(f"the catch-up's reset is {reset}, not 0 or 1")
+                labels = Labels(body.index(samples), body.values(samples, classes))
+                message = CatchUp(outer.round, outer.attempt, client, bool(reset), labels)
+            case 5:
+                (client,) = body.head(_RESYNC_HEAD)
+                message = Resync(outer.round, outer.attempt, client)
             case kind:
                 raise MessageError(f"the message is of kind {kind}, which nobody sends")
         body.end()
@@ -98,8 +123,10 @@ class Reference:
         match message:
             case Broadcast():
                 return 8 * len(message.request) + (0 if message.sync is None else _sync_payload(message.sync))
-            case Uplink():
+            case Uplink() | CatchUp():
                 return 8 * len(message.labels.index) + 4 * message.labels.value.size
+            case Resync():
+                return 0
             case Report():
                 return len(json.dumps(dict(message.metrics)).encode())
 
@@ -123,7 +150,7 @@ def _encode_broadcast(message: Broadcast) -> bytes:
     sync = message.sync
     if sync is None:
         head = _BROADCAST_HEAD.pack(_NO_SYNC, 0, 0, 0, 0, 0, len(message.request))
-        return head + message.digest + _i8(message.request)
+        return head + message.digest + message.public + _i8(message.request)
     head = _BROADCAST_HEAD.pack(
         _NO_SIGNALS if sync.signal is None else _SIGNALS,
         sync.round,
@@ -134,15 +161,24 @@ def _encode_broadcast(message: Broadcast) -> bytes:
         len(message.request),
     )
     signal = b"" if sync.signal is None else _i8(sync.signal)
-    parts = [head, message.digest, _i8(sync.index), signal, _f4(sync.fresh), _i8(sync.dropped), _i8(message.request)]
+    parts = [
+        head,
+        message.digest,
+        message.public,
+        _i8(sync.index),
+        signal,
+        _f4(sync.fresh),
+        _i8(sync.dropped),
+        _i8(message.request),
+    ]
     return b"".join(parts)
 
 
 def _decode_broadcast(round: int, attempt: int, body: _Reader) -> Broadcast:
     state, sync_round, classes, samples, fresh, dropped, requested = body.head(_BROADCAST_HEAD)
-    digest = body.bytes(DIGEST_BYTES)
+    digest, public = body.bytes(DIGEST_BYTES), body.bytes(DIGEST_BYTES)
     if state == _NO_SYNC:
-        return Broadcast(round, attempt, body.index(requested), None, digest)
+        return Broadcast(round, attempt, body.index(requested), None, digest, public)
     if state not in (_NO_SIGNALS, _SIGNALS):
         raise MessageError(f"the broadcast's state is {state}, not 0, 1 or 2")
     index = body.index(samples)
@@ -153,7 +189,7 @@ def _decode_broadcast(round: int, attempt: int, body: _Reader) -> Broadcast:
     if fresh != expected:
         raise MessageError(f"the broadcast has {fresh} fresh labels where its signals call for {expected}")
     sync = Sync(sync_round, index, signal, body.values(fresh, classes), body.index(dropped))
-    return Broadcast(round, attempt, body.index(requested), sync, digest)
+    return Broadcast(round, attempt, body.index(requested), sync, digest, public)
 
 
 class _Reader:

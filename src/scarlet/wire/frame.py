@@ -32,6 +32,16 @@ def wrap(kind: int, round: int, attempt: int, body: bytes) -> bytes:
     return header + struct.pack("<I", zlib.crc32(body, zlib.crc32(header))) + body
 
 
+def split(data: bytes) -> list[bytes]:
+    """The messages that were sent one after the other, by the lengths that they announce."""
+    parts = []
+    while data:
+        length = _HEADER.unpack_from(data)[5] if len(data) >= SIZE else 0
+        parts.append(data[: SIZE + length])
+        data = data[SIZE + length :]
+    return parts
+
+
 def unwrap(message: bytes) -> Frame:
     """Read and check a frame, without looking into its body."""
     if len(message) < SIZE:

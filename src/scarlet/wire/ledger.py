@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
-Column = Literal["uplink", "downlink", "report"]
+Column = Literal["uplink", "downlink", "catch_up", "report", "rejected"]
+
+
+COLUMNS: tuple[Column, ...] = get_args(Column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +19,16 @@ class Bytes:
     payload: int = 0
     frame: int = 0
 
+    @property
+    def size(self) -> int:
+        return self.payload + self.frame
+
     def __add__(self, other: Bytes) -> Bytes:
         return Bytes(self.payload + other.payload, self.frame + other.frame)
 
 
 def _columns() -> dict[Column, Bytes]:
-    return {"uplink": Bytes(), "downlink": Bytes(), "report": Bytes()}
+    return {column: Bytes() for column in COLUMNS}
 
 
 @dataclass(slots=True)
@@ -55,4 +62,4 @@ class Ledger:
     @property
     def cumulative_payload(self) -> int:
         """The method's own bytes in both directions, over all rounds (the paper's communication cost)."""
-        return self.total["uplink"].payload + self.total["downlink"].payload
+        return sum(self.total[column].payload for column in ("uplink", "downlink", "catch_up"))

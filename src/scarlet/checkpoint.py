@@ -1,0 +1,184 @@
+"""State to a directory and back: safetensors and JSON, never pickle; written to the side, synced and renamed.
+
+A checkpoint is a manifest, `N.json`, that names for each part of the state the file that holds it, with a digest of
+each file. A file holds only the parts that changed, so a manifest may point to files of earlier checkpoints. The rename
+of the manifest is the moment at which a checkpoint comes to be; before it, the one before is the newest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+Arrays = Mapping[str, npt.NDArray[np.generic]]
+
+_KEPT = 2  # the newest checkpoint, and the one to fall back to
+
+
+class Disk(Protocol):
+    """What a checkpoint needs of a file system; names are files of one directory."""
+
+    def read(self, name: str) -> bytes: ...
+
+    def write(self, name: str, data: bytes) -> None: ...
+
+    def sync(self, name: str) -> None:
+        """Make a file's content last; the empty name means the directory itself."""
+        ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, name: str) -> None: ...
+
+    def names(self) -> list[str]: ...
+
+
+class Folder:
+    """A directory of this machine's file system."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+
+    def read(self, name: str) -> bytes:
+        return (self.path / name).read_bytes()
+
+    def write(self, name: str, data: bytes) -> None:
+        (self.path / name).write_bytes(data)
+
+    def sync(self, name: str) -> None:
+        descriptor = os.open(self.path / name, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, old: str, new: str) -> None:
+        (self.path / old).replace(self.path / new)
+
+    def remove(self, name: str) -> None:
+        (self.path / name).unlink(missing_ok=True)
+
+    def names(self) -> list[str]:
+        return [path.name for path in self.path.iterdir()]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A state as it was at some moment; `number` grows from checkpoint to checkpoint."""
+
+    number: int
+    meta: Mapping[str, object]  # what is not an array; anything that JSON can hold
+    parts: Mapping[str, Arrays]
+
+
+class Store:
+    """Keeps the newest checkpoint of one state, and the one before."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._manifests: dict[int, _Manifest] = {}
+        self.damaged: list[str] = []  # what was wrong with the checkpoints that `load` passed over
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write a snapshot; the parts that it leaves out are as in the checkpoint before."""
+        before = self._manifests[max(self._manifests)] if self._manifests else _Manifest({}, {}, {})
+        file = f"{snapshot.number}.safetensors"
+        arrays = {f"{part}/{name}": array for part, its in snapshot.parts.items() for name, array in its.items()}
+        content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        parts = {**before.parts, **dict.fromkeys(snapshot.parts, file)}
+        known = {**before.digests, file: _digest(content)}
+        digests = {name: known[name] for name in set(parts.values())}
+        manifest = _Manifest(dict(snapshot.meta), parts, digests)
+        self._install(file, content)
+        self._install(f"{snapshot.number}.json", manifest.encode())
+        self._disk.sync("")
+        self._manifests[snapshot.number] = manifest
+        self._clean()
+
+    def load(self) -> Snapshot | None:
+        """The newest checkpoint that is whole; None if there is none. What was passed over is in `damaged`."""
+        self._manifests.clear()
+        numbers = sorted((int(name[:-5]) for name in self._disk.names() if _is_manifest(name)), reverse=True)
+        found: Snapshot | None = None
+        for number in numbers:
+            try:
+                manifest = _Manifest.decode(self._disk.read(f"{number}.json"))
+                parts = self._parts(manifest)
+            except (OSError, ValueError, SafetensorError) as error:
+                self.damaged.append(f"checkpoint {number} is damaged ({error})")
+                if found is None:
+                    self._disk.remove(f"{number}.json")  # or a later save would be taken for older than it
+                continue
+            self._manifests[number] = manifest
+            found = found or Snapshot(number, manifest.meta, parts)
+        return found
+
+    def _install(self, name: str, content: bytes) -> None:
+        # Written and synced under another name first: under its own name a file is whole, or it is not there.
+        self._disk.write(f"{name}.part", content)
+        self._disk.sync(f"{name}.part")
+        self._disk.rename(f"{name}.part", name)
+
+    def _parts(self, manifest: _Manifest) -> dict[str, Arrays]:
+        files = {}
+        for name, digest in manifest.digests.items():
+            content = self._disk.read(name)
+            if _digest(content) != digest:
+                raise ValueError(f"{name} has changed")
+            files[name] = load(content)
+        return {
+            part: {
+                name.removeprefix(f"{part}/"): array
+                for name, array in files[file].items()
+                if name.startswith(f"{part}/")
+            }
+            for part, file in manifest.parts.items()
+        }
+
+    def _clean(self) -> None:
+        """Remove all that the kept checkpoints do not need."""
+        for number in sorted(self._manifests)[:-_KEPT]:
+            del self._manifests[number]
+        needed = {f"{number}.json" for number in self._manifests}
+        needed |= {file for manifest in self._manifests.values() for file in manifest.digests}
+        for name in self._disk.names():
+            if name not in needed:
+                self._disk.remove(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Manifest:
+    meta: dict[str, object]
+    parts: dict[str, str]  # part -> file
+    digests: dict[str, str]  # file -> digest of its content
+
+    def encode(self) -> bytes:
+        body = json.dumps({"meta": self.meta, "parts": self.parts, "digests": self.digests}).encode()
+        return _digest(body).encode() + b"\n" + body
+
+    @classmethod
+    def decode(cls, content: bytes) -> _Manifest:
+        digest, _, body = content.partition(b"\n")
+        if _digest(body).encode() != digest:
+            raise ValueError("its manifest has changed")
+        table = json.loads(body)
+        return cls(table["meta"], table["parts"], table["digests"])
+
+
+def _digest(content: bytes) -> str:
+    return blake2b(content, digest_size=16).hexdigest()
+
+
+def _is_manifest(name: str) -> bool:
+    return name.endswith(".json") and name[:-5].isdigit()

@@ -1,0 +1,83 @@
+"""Checkpoints of a run on this machine: written by a thread while the next round is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+from scarlet.checkpoint import Folder, Snapshot, Store
+from scarlet.core.persist import Array, server_arrays, server_numbers
+from scarlet.core.server import Server
+from scarlet.core.train import ServerModel
+from scarlet.errors import ScarletError
+from scarlet.transport.host import model_arrays
+
+_SERVER = "server"
+
+
+class CheckpointError(ScarletError):
+    """A checkpoint could not be written."""
+
+
+class Checkpoints:
+    """Saves the whole federation as it is between two rounds. Use it as a context manager.
+
+    What is saved belongs to one instant, so a resumed run goes on exactly as the uninterrupted one would have.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.store = Store(Folder(directory))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
+
+    def save(self, server: Server, learner: ServerModel, clients: Mapping[int, Mapping[str, Array]]) -> None:
+        """Begin to write; `clients` are the states of those that have changed since the last checkpoint."""
+        self.wait()
+        arrays = {name: array.copy() for name, array in server_arrays(server.state).items()}
+        parts: dict[str, Mapping[str, Array]] = {_SERVER: arrays | model_arrays(learner.model)}
+        parts |= {f"client-{number}": state for number, state in clients.items()}
+        numbers = server_numbers(server.state, server.ledger)
+        self._pending = self._thread.submit(self.store.save, Snapshot(server.state.round, numbers, parts))
+
+    def wait(self) -> None:
+        """Wait for the checkpoint under way."""
+        if self._pending is None:
+            return
+        try:
+            self._pending.result()
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot write a checkpoint to {self.directory}: {error.strerror}; "
+                f"make room, then go on with 'scarlet resume {self.directory.parent}'"
+            ) from error
+        finally:
+            self._pending = None
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.wait()
+        finally:
+            self._thread.shutdown()
+
+
+def client_states(snapshot: Snapshot) -> dict[int, Mapping[str, Array]]:
+    """The clients among the parts of a snapshot."""
+    return {
+        int(part.removeprefix("client-")): arrays
+        for part, arrays in snapshot.parts.items()
+        if part.startswith("client-")
+    }
+
+
+def server_part(snapshot: Snapshot) -> Mapping[str, Array]:
+    """The server's arrays in a snapshot, its model's included."""
+    return snapshot.parts[_SERVER]

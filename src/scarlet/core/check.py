@@ -1,0 +1,29 @@
+"""What a soft-label must be, and how sharp it is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scarlet.core.types import Values
+from scarlet.errors import MessageError
+
+# How far a row may be from a sum of 1. A float32 softmax over 1,000 classes is off by less than 1e-5.
+SUM_TOLERANCE = 1e-3
+
+
+def check_distributions(value: Values, who: str) -> None:
+    """Raise MessageError unless every row is finite, has no negative entry and sums to 1."""
+    if not np.isfinite(value).all():
+        raise MessageError(f"{who} sends a soft-label with NaN or infinity", "not finite")
+    if (value < 0).any():
+        raise MessageError(f"{who} sends a soft-label with a negative entry", "negative")
+    if (np.abs(value.sum(axis=1, dtype=np.float64) - 1) > SUM_TOLERANCE).any():
+        raise MessageError(f"{who} sends a soft-label that does not sum to 1", "unnormalised")
+
+
+def entropy(value: Values) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """The entropy of each row, in nats: -sum_i z_i ln z_i, with 0 ln 0 = 0."""
+    rows = value.astype(np.float64)
+    logs = np.log(rows, where=rows > 0, out=np.zeros_like(rows))
+    result: np.ndarray[tuple[int], np.dtype[np.float64]] = -(rows * logs).sum(axis=1)
+    return result

@@ -1,0 +1,89 @@
+"""Server and client state as plain arrays and numbers, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import numpy as np
+import numpy.typing as npt
+
+from scarlet.core.client import ClientState
+from scarlet.core.server import ServerState
+from scarlet.core.types import Sync
+from scarlet.wire.ledger import COLUMNS, Bytes, Ledger
+
+Array = npt.NDArray[np.generic]
+
+
+def server_arrays(state: ServerState) -> dict[str, Array]:
+    """The arrays of a server's state; `server_numbers` has the rest."""
+    arrays: dict[str, Array] = {
+        "cache.value": state.cache.value,
+        "cache.stamp": state.cache.stamp,
+        "holdings.acknowledged": state.holdings.acknowledged,
+        "holdings.drawn": state.holdings.drawn,
+    }
+    if state.sync is not None:
+        arrays |= {"sync.index": state.sync.index, "sync.fresh": state.sync.fresh, "sync.dropped": state.sync.dropped}
+        if state.sync.signal is not None:
+            arrays["sync.signal"] = state.sync.signal
+    return arrays
+
+
+def server_numbers(state: ServerState, ledger: Ledger) -> dict[str, object]:
+    """What is not an array: the round, the attempt, the digest and the bytes so far."""
+    totals = {column: asdict(total) for column, total in ledger.total.items()}
+    return {"round": state.round, "attempt": state.attempt, "digest": state.digest.hex(), "ledger": totals}
+
+
+def restore_server(
+    state: ServerState, ledger: Ledger, arrays: Mapping[str, Array], numbers: Mapping[str, object]
+) -> None:
+    """Bring a new server and its ledger to a state that was saved."""
+    np.copyto(state.cache.value, arrays["cache.value"])
+    np.copyto(state.cache.stamp, arrays["cache.stamp"])
+    np.copyto(state.holdings.acknowledged, arrays["holdings.acknowledged"])
+    np.copyto(state.holdings.drawn, arrays["holdings.drawn"])
+    state.round = _whole(numbers["round"])
+    state.attempt = _whole(numbers["attempt"])
+    state.digest = bytes.fromhex(str(numbers["digest"]))
+    if "sync.index" in arrays:
+        signal = arrays.get("sync.signal")
+        state.sync = Sync(
+            state.round,
+            arrays["sync.index"].astype(np.int64),
+            None if signal is None else signal.astype(np.int64),
+            arrays["sync.fresh"].astype(np.float32),
+            arrays["sync.dropped"].astype(np.int64),
+        )
+    totals = numbers["ledger"]
+    assert isinstance(totals, dict)
+    for column in COLUMNS:
+        ledger.total[column] = Bytes(**totals[column])
+
+
+def client_arrays(state: ClientState) -> dict[str, Array]:
+    """All of a client's state, its kept reply included."""
+    arrays: dict[str, Array] = {
+        "cache.value": state.cache.value,
+        "cache.stamp": state.cache.stamp,
+        "downlink": np.frombuffer(state.downlink, np.uint8),
+    }
+    for number, message in enumerate(state.reply):
+        arrays[f"reply.{number}"] = np.frombuffer(message, np.uint8)
+    return arrays
+
+
+def restore_client(state: ClientState, arrays: Mapping[str, Array]) -> None:
+    """Bring a new client to a state that was saved."""
+    np.copyto(state.cache.value, arrays["cache.value"])
+    np.copyto(state.cache.stamp, arrays["cache.stamp"])
+    state.downlink = arrays["downlink"].tobytes()
+    names = sorted(name for name in arrays if name.startswith("reply."))
+    state.reply = [arrays[name].tobytes() for name in names]
+
+
+def _whole(value: object) -> int:
+    assert isinstance(value, int)
+    return value
