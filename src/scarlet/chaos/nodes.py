@@ -1,0 +1,124 @@
+"""A server and clients that live on simulated disks, with models small enough for thousands of federations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scarlet.chaos.disk import SimulatedDisk
+from scarlet.checkpoint import Snapshot, Store
+from scarlet.core.client import Client
+from scarlet.core.method import Method
+from scarlet.core.persist import client_arrays, restore_client, restore_server, server_arrays, server_numbers
+from scarlet.core.rng import stream
+from scarlet.core.server import Federation, Server
+from scarlet.core.types import Index, Job, Labels, Result, Values
+from scarlet.wire.codec import codec
+from scarlet.wire.ledger import Ledger
+
+_FEATURES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What all nodes of a federation share."""
+
+    method: Method
+    federation: Federation
+    codec: str
+    features: npt.NDArray[np.float32]  # [P, 4]: the public set
+
+    def start(self) -> npt.NDArray[np.float32]:
+        """The weights that every model starts from."""
+        return np.zeros((_FEATURES, self.federation.classes), np.float32)
+
+    def predict(self, weights: npt.NDArray[np.float32], index: Index) -> Values:
+        """The soft-labels of a linear model."""
+        scores = self.features[index] @ weights
+        raised = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
+        return np.asarray(raised / raised.sum(axis=1, keepdims=True), np.float32)
+
+    def distil(self, weights: npt.NDArray[np.float32], labels: Labels) -> npt.NDArray[np.float32]:
+        """One step of gradient descent towards soft-labels."""
+        if not len(labels.index):
+            return weights
+        error = labels.value - self.predict(weights, labels.index)
+        return np.asarray(weights + self.features[labels.index].T @ error / len(labels.index), np.float32)
+
+
+class ClientNode:
+    """A client process: it forgets at a crash all that its disk does not hold."""
+
+    def __init__(self, world: World, number: int, disk: SimulatedDisk) -> None:
+        self.world = world
+        self.number = number
+        self.disk = disk
+        self.trained = 0  # jobs since the process came up
+        self.boot()
+
+    def boot(self) -> None:
+        """Start the process anew from its disk."""
+        federation = self.world.federation
+        self.client = Client(
+            self.number, federation.public_size, federation.classes, codec(self.world.codec), federation.public
+        )
+        self.weights = self.world.start()
+        self.store = Store(self.disk)
+        self.saves = 0
+        snapshot = self.store.load()
+        if snapshot is not None:
+            arrays = snapshot.parts["client"]
+            restore_client(self.client.state, arrays)
+            self.weights = arrays["weights"].astype(np.float32)
+            self.saves = snapshot.number
+
+    def work(self, job: Job) -> list[bytes]:
+        """Learn, answer, and have it on disk before the answer leaves."""
+        seed = self.world.federation.seed
+        rng = stream(seed, "node", client=self.number, round=job.round, attempt=job.attempt)
+        learned = self.world.distil(self.weights, job.teacher)
+        self.weights = learned + rng.normal(size=learned.shape).astype(np.float32)  # the client's own data
+        result = Result(self.world.predict(self.weights, job.request), {"accuracy": float(rng.random())})
+        messages = self.client.reply(job, result)
+        self.trained += 1
+        self.saves += 1
+        arrays = client_arrays(self.client.state) | {"weights": self.weights}
+        self.store.save(Snapshot(self.saves, {}, {"client": arrays}))
+        return messages
+
+
+class ServerNode:
+    """The server process, which is also its own learner."""
+
+    def __init__(self, world: World, disk: SimulatedDisk) -> None:
+        self.world = world
+        self.disk = disk
+        self.saved = 0  # the newest checkpoint that was reported as written
+        self.boot()
+
+    def boot(self) -> None:
+        """Start the process anew from its disk."""
+        self.weights = self.world.start()
+        self.server = Server(self.world.method, self.world.federation, codec(self.world.codec), Ledger(), self)
+        self.store = Store(self.disk)
+        self.saves = 0
+        snapshot = self.store.load()
+        if snapshot is not None:
+            arrays = snapshot.parts["server"]
+            restore_server(self.server.state, self.server.ledger, arrays, snapshot.meta)
+            self.weights = arrays["weights"].astype(np.float32)
+            self.saves = snapshot.number
+
+    def learn(self, labels: Labels, round: int) -> None:
+        """Distil the round's labels."""
+        self.weights = self.world.distil(self.weights, labels)
+
+    def save(self) -> None:
+        """Have the closed round on disk before anybody hears of it."""
+        self.saves += 1
+        arrays = server_arrays(self.server.state) | {"weights": self.weights}
+        numbers = server_numbers(self.server.state, self.server.ledger)
+        self.store.save(Snapshot(self.saves, numbers, {"server": arrays}))
+        self.saved = self.saves

@@ -1,0 +1,326 @@
+"""One federation under one schedule of faults, and what must be true of it after every step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scarlet.chaos.disk import Crash, SimulatedDisk
+from scarlet.chaos.nodes import ClientNode, ServerNode, World
+from scarlet.core.cache import OnExpiry, recall
+from scarlet.core.check import SUM_TOLERANCE
+from scarlet.core.persist import client_arrays, server_arrays
+from scarlet.core.rng import stream
+from scarlet.core.server import ClosedRound, Federation
+from scarlet.core.types import Job, Labels, Report, Resync, Uplink, Values
+from scarlet.errors import MessageError
+from scarlet.methods.scarlet import ScarletConfig, scarlet
+from scarlet.wire import frame
+from scarlet.wire.codec import codec
+
+_QUIET_ROUNDS = 2  # without faults, at the end: all must be well again
+
+
+class Violation(AssertionError):
+    """Something that must always be true was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How likely each fault is, for each message, client or round."""
+
+    drop: float = 0.0
+    delay: float = 0.0
+    duplicate: float = 0.0
+    tamper: float = 0.0  # truncate, enlarge or flip a bit
+    client_crash: float = 0.0
+    server_crash: float = 0.0
+    wipe: float = 0.0  # a client's disk is lost, or an old backup restored
+    full: float = 0.0  # a disk is full
+
+    @property
+    def only_crashes(self) -> bool:
+        """Whether nothing is lost but processes: then the outcome must be that of a run without faults."""
+        return not (self.drop or self.delay or self.duplicate or self.tamper or self.wipe or self.full)
+
+
+def play_schedule(seed: int, codec_name: str = "reference") -> Counter[str]:
+    """Play one schedule; Violation if an invariant breaks. Returns how often each fault and event occurred."""
+    rng = stream(seed, "chaos", purpose="schedule")
+    world = _world(seed, codec_name, rng)
+    rounds = int(rng.integers(3, 9))
+    if rng.random() < 0.25:
+        faults = Faults(client_crash=0.3, server_crash=0.3)
+    else:
+        likely = rng.random(8) * (rng.random(8) < 0.6) * np.array([0.4, 0.3, 0.3, 0.3, 0.3, 0.3, 0.15, 0.1])
+        faults = Faults(*likely.tolist())
+    played = _Play(world, faults, stream(seed, "chaos", purpose="faults"))
+    played.rounds(rounds)
+    if faults.only_crashes:
+        calm = _Play(world, Faults(), stream(seed, "chaos", purpose="calm"))
+        calm.rounds(rounds)
+        if played.fingerprint() != calm.fingerprint():
+            raise Violation("a federation whose processes crashed differs from the one that was never interrupted")
+    played.calm_down()
+    played.rounds(rounds + _QUIET_ROUNDS)
+    return played.events
+
+
+def _world(seed: int, codec_name: str, rng: np.random.Generator) -> World:
+    clients, public_size = int(rng.integers(1, 6)), int(rng.integers(4, 25))
+    federation = Federation(
+        clients=clients,
+        public_size=public_size,
+        public_per_round=int(rng.integers(1, public_size + 1)),
+        classes=int(rng.integers(2, 5)),
+        seed=seed,
+        participation=float(rng.choice([1.0, 1.0, 0.5])),
+        public=rng.bytes(8),
+    )
+    on_expiry: OnExpiry = "delete" if rng.random() < 0.5 else "refresh"
+    options = ScarletConfig(beta=1.5, cache_duration=int(rng.integers(0, 6)), on_expiry=on_expiry)
+    features = rng.normal(size=(public_size, 4)).astype(np.float32)
+    return World(scarlet(options), federation, codec_name, features)
+
+
+class _Play:
+    """The network, the clock and the judge."""
+
+    def __init__(self, world: World, faults: Faults, rng: np.random.Generator) -> None:
+        self.world = world
+        self.faults = faults
+        self.rng = rng
+        self.wire = codec(world.codec)
+        self.events: Counter[str] = Counter()
+        self.server = ServerNode(world, SimulatedDisk(rng))
+        self.nodes = [ClientNode(world, number, SimulatedDisk(rng)) for number in range(world.federation.clients)]
+        self.backups = [node.disk.copy() for node in self.nodes]
+        self.late: list[tuple[int, bytes, bool]] = []  # (client, message, towards the server)
+        self.expected: dict[bytes, Labels | None] = {}  # broadcast -> what it teaches
+        self.troubled: set[int] = set()  # clients whose cache may rightly differ from what the server believes
+
+    def rounds(self, last: int) -> None:
+        """Go on until a round is closed."""
+        for _ in range(40 * last):
+            if self.server.server.state.round >= last:
+                return
+            try:
+                self._round()
+            except Crash:
+                self.events["server crash"] += 1
+                self._reboot_server()
+        raise Violation(f"round {self.server.server.state.round + 1} never came to an end")
+
+    def calm_down(self) -> None:
+        """No more faults from here on."""
+        self.faults = Faults()
+        self.late = []
+        for node in self.nodes:
+            node.disk.crash_in = node.disk.fail_in = None
+
+    def fingerprint(self) -> bytes:
+        """All state of all nodes."""
+        parts = [*server_arrays(self.server.server.state).values(), self.server.weights]
+        for node in self.nodes:
+            parts += [*client_arrays(node.client.state).values(), node.weights]
+        return b"".join(array.tobytes() for array in parts)
+
+    # The network
+
+    def _round(self) -> None:
+        """One attempt at a round, closed if it got that far."""
+        server = self.server.server
+        self._misfortunes()
+        taught = None if server.state.sync is None else recall(server.state.cache, server.state.sync)
+        self.accepted: dict[int, Labels] = {}  # what must have gone into the aggregate
+        self.reset: set[int] = set()
+        self.doomed = 0  # messages that must have been rejected
+        self.sent = self.taken = 0  # bytes
+        downlinks = server.open_round()
+        asked = set(downlinks)
+        steps_to_crash = int(self.rng.integers(1, 12)) if self._happens("server_crash") else None
+        while downlinks:
+            for data in downlinks.values():
+                self.sent += len(data)
+                self.expected[_broadcast(data)] = taught
+            queue = [(client, data, False) for client, data in downlinks.items()] + self.late
+            self.late = []
+            while queue:
+                client, data, up = queue.pop(int(self.rng.integers(len(queue))))
+                for message in self._carried(client, data, up):
+                    if up:
+                        self._take(client, message, genuine=message == data)
+                    else:
+                        queue += [(client, reply, True) for reply in self._deliver(client, message)]
+                if not up and self.faults.only_crashes and not any(which == client for which, _, _ in queue):
+                    queue += [(client, data, False)]  # it crashed, and the transport tries again
+                if steps_to_crash is not None:
+                    steps_to_crash -= 1
+                    if steps_to_crash == 0:
+                        raise Crash
+            downlinks = server.resets()
+        self._close(asked)
+
+    def _carried(self, client: int, data: bytes, up: bool) -> list[bytes]:
+        """What the network makes of a message: nothing, the message, two of it, or something else."""
+        if self._happens("drop"):
+            return []
+        if self._happens("delay"):
+            self.late.append((client, data, up))
+            return []
+        if self._happens("duplicate"):
+            return [data, data]
+        return [self._tampered(data)] if self._happens("tamper") else [data]
+
+    def _tampered(self, data: bytes) -> bytes:
+        kind, at = int(self.rng.integers(3)), int(self.rng.integers(len(data)))
+        if kind == 0:
+            return data[:at]
+        if kind == 1:
+            return data + self.rng.bytes(1 + int(self.rng.integers(2 * len(data))))
+        return data[:at] + bytes([data[at] ^ (1 << int(self.rng.integers(8)))]) + data[at + 1 :]
+
+    # The nodes
+
+    def _deliver(self, client: int, downlink: bytes) -> list[bytes]:
+        node = self.nodes[client]
+        if self._happens("client_crash"):
+            node.disk.crash_in = int(self.rng.integers(12))
+        if self._happens("full"):
+            node.disk.fail_in = int(self.rng.integers(2))
+        try:
+            task = node.client.receive(downlink)
+            if isinstance(task, Job):
+                self._check_teacher(client, downlink, task)
+                return node.work(task)
+        except MessageError:  # a downlink that was damaged on its way
+            return []
+        except (Crash, OSError) as error:
+            self.events["client crash" if isinstance(error, Crash) else "client disk full"] += 1
+            node.disk.crash()
+            node.boot()
+            return []
+        if isinstance(self.wire.decode(task[0]), Resync):
+            self.events["resync"] += 1
+            if client not in self.troubled:
+                raise Violation(f"client {client} is out of step, though nothing happened to it")
+        return task
+
+    def _take(self, client: int, message: bytes, *, genuine: bool) -> None:
+        server = self.server.server
+        self.taken += len(message)
+        round, attempt = server.state.round + 1, server.state.attempt
+        if not genuine:
+            self.doomed += 1
+        else:
+            decoded = self.wire.decode(message)
+            current = (decoded.round, decoded.attempt) == (round, attempt)
+            second = client in self.accepted or (isinstance(decoded, Resync) and client in self.reset)
+            if not current or (second and not isinstance(decoded, Report)):
+                self.doomed += 1
+            elif isinstance(decoded, Uplink):
+                self.accepted[client] = decoded.labels
+            elif isinstance(decoded, Resync):
+                self.reset.add(client)
+        server.take(client, message)
+
+    def _misfortunes(self) -> None:
+        """What happens to disks between rounds."""
+        for number, node in enumerate(self.nodes):
+            if self._happens("wipe"):
+                backup = self.rng.random() < 0.5
+                node.disk = self.backups[number].copy() if backup else SimulatedDisk(self.rng)
+                node.boot()
+                self.troubled.add(number)
+            elif self.rng.random() < 0.3:
+                self.backups[number] = node.disk.copy()
+        if self.faults.delay or self.faults.duplicate:
+            # A downlink of long ago sets a client back, and it is healed like one that restored a backup.
+            self.troubled |= set(range(len(self.nodes)))
+
+    def _reboot_server(self) -> None:
+        saved = self.server.saved
+        self.server.disk.crash()
+        self.server.boot()
+        if self.server.saves < saved:
+            raise Violation(
+                f"checkpoint {saved} was reported as written and is gone: the newest is {self.server.saves}"
+            )
+
+    # The judge
+
+    def _close(self, asked: set[int]) -> None:
+        server = self.server.server
+        ledger = server.ledger
+        down = ledger.round_total("downlink").size + ledger.round_total("catch_up").size
+        up = sum(ledger.round_total(column).size for column in ("uplink", "report", "rejected"))
+        if (down, up) != (self.sent, self.taken):
+            raise Violation(
+                f"the ledger has {down} bytes down and {up} up; {self.sent} and {self.taken} were handed over"
+            )
+        closed = server.close_round()
+        if closed is not None:
+            self._check_closed(closed, asked)
+        if self._happens("server_crash"):
+            self.server.disk.crash_in = int(self.rng.integers(12))
+        if self._happens("full"):
+            self.server.disk.fail_in = int(self.rng.integers(2))
+        try:
+            self.server.save()
+        except OSError:  # the run ends with one line, and is resumed when there is room
+            self.events["server disk full"] += 1
+            raise Crash from None
+        finally:
+            self.server.disk.crash_in = self.server.disk.fail_in = None
+        # Only now does the server know for good that it has sent these clients all that they need.
+        self.troubled -= self.reset & set(self.accepted)
+
+    def _check_teacher(self, client: int, downlink: bytes, job: Job) -> None:
+        expected = self.expected.get(_broadcast(downlink))
+        if expected is None:
+            if len(job.teacher.index):
+                raise Violation(f"client {client} is taught in round {job.round}, though the server taught nothing yet")
+        elif not (
+            np.array_equal(job.teacher.index, expected.index) and np.array_equal(job.teacher.value, expected.value)
+        ):
+            raise Violation(f"client {client} is taught other labels in round {job.round} than the server taught")
+
+    def _check_closed(self, closed: ClosedRound, asked: set[int]) -> None:
+        state = self.server.server.state
+        for value in (closed.taught.value, state.cache.value[state.cache.stamp >= 0]):
+            if not (np.isfinite(value).all() and (value >= 0).all() and _near(value.sum(axis=1), 1, SUM_TOLERANCE)):
+                raise Violation(f"a label of round {closed.round} is not a distribution")
+        if closed.answers != len(self.accepted):
+            raise Violation(f"{closed.answers} answers were counted where {len(self.accepted)} were given")
+        if sum(closed.rejections.values()) != self.doomed:
+            raise Violation(f"{self.doomed} messages had to be rejected; counted are {dict(closed.rejections)}")
+        self.events.update({f"rejected: {reason}": count for reason, count in closed.rejections.items()})
+        if self.accepted:
+            self._check_aggregate(closed)
+        if self.faults == Faults() and closed.answers != len(asked):
+            raise Violation(f"only {closed.answers} of {len(asked)} clients answered a round without faults")
+
+    def _check_aggregate(self, closed: ClosedRound) -> None:
+        """The fresh labels are the literal mean of what each client answered once, sharpened."""
+        request = next(iter(self.accepted.values())).index
+        mean = np.mean([labels.value.astype(np.float64) for labels in self.accepted.values()], axis=0)
+        raised = mean**1.5
+        fresh = closed.taught.value[np.isin(closed.taught.index, request)]
+        if not _near(fresh, raised / raised.sum(axis=1, keepdims=True), 1e-5):
+            raise Violation(f"the labels of round {closed.round} are not the mean of the answers")
+
+    def _happens(self, fault: str) -> bool:
+        happens = bool(self.rng.random() < getattr(self.faults, fault))
+        self.events[fault] += happens
+        return happens
+
+
+def _broadcast(downlink: bytes) -> bytes:
+    return frame.split(downlink)[0]
+
+
+def _near(value: Values, expected: float | npt.NDArray[np.float64], tolerance: float) -> bool:
+    return bool(np.allclose(value, expected, rtol=0, atol=tolerance))
