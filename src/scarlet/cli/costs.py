@@ -30,24 +30,21 @@ def main(argv: Sequence[str]) -> int:
     given = parse("scarlet costs", about, options_of(CostsConfig, Output), rest)
     as_json = given.pop("json", False)
     config = CostsConfig(**given)
-    table = costs(config)
+    found = costs(config)
     if as_json:
-        print(json.dumps([asdict(cost) for cost in table], indent=2))
+        print(json.dumps([asdict(cost) for cost in found], indent=2))
     else:
-        _print(table, config)
+        _print(found, config)
     return 0
 
 
-def _print(table: Sequence[Cost], config: CostsConfig) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _print(costs: Sequence[Cost], config: CostsConfig) -> None:
+    from scarlet.cli.tables import console, table
 
     samples = f"{config.public_per_round} of {config.public_size} samples a round"
     title = f"{config.clients} clients, {config.rounds} rounds, {samples}, {config.codec} codec"
-    drawn = Table(title=title, title_justify="left")
-    for name in ("method", "on expiry", "MB up a round", "MB down a round", "GB in all"):
-        drawn.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
-    for cost in table:
+    drawn = table(title, ("method", "on expiry", "MB up a round", "MB down a round", "GB in all"))
+    for cost in costs:
         drawn.add_row(
             METHODS[cost.method].title,
             cost.on_expiry or "-",
@@ -55,7 +52,7 @@ def _print(table: Sequence[Cost], config: CostsConfig) -> None:
             _spread(cost.downlink_mb),
             f"{cost.total_gb:.2f}",
         )
-    Console().print(drawn)
+    console().print(drawn)
 
 
 def _spread(spread: Spread) -> str:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scarlet.core.cache import CacheTable, apply
+from scarlet.core.cache import CacheTable, recall, store
 from scarlet.core.types import Broadcast, Job, Labels, Report, Result, Uplink
 from scarlet.errors import MessageError
 from scarlet.wire.codec import Codec
+
+LAST_ROUND = 2**31 - 1  # the cache's stamps are 32 bits wide
 
 
 @dataclass(slots=True)
@@ -39,11 +41,12 @@ class Client:
             classes = self.state.cache.value.shape[1]
             teacher = Labels(np.empty(0, np.int64), np.empty((0, classes), np.float32))
         else:
-            teacher = apply(self.state.cache, message.sync)
+            teacher = recall(self.state.cache, message.sync)
             if teacher.digest() != message.digest:
                 raise MessageError(
                     f"client {self.number} holds other labels of round {message.sync.round} than the server"
                 )
+            store(self.state.cache, message.sync)
         self.state.round = message.round
         return Job(self.number, message.round, message.attempt, teacher, message.request)
 
@@ -63,5 +66,7 @@ class Client:
         highest = max((int(index[-1]) for index in indices if len(index)), default=0)
         if highest >= size:
             raise MessageError(f"the broadcast names sample {highest}; this client's public set has {size}")
+        if sync is not None and (sync.round != message.round - 1 or message.round > LAST_ROUND):
+            raise MessageError(f"the broadcast of round {message.round} has the sync of round {sync.round}")
         if sync is not None and sync.fresh.shape[1] != classes:
             raise MessageError(f"the broadcast has {sync.fresh.shape[1]} classes where there are {classes}")

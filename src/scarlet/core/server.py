@@ -111,19 +111,23 @@ class Server:
     def take(self, sender: int, data: bytes) -> None:
         """Take in one message of the round; one that breaks a rule raises MessageError and changes nothing."""
         now = self._now()
+        if not 0 <= sender < self.federation.clients:
+            raise MessageError(f"client {sender} is not one of the {self.federation.clients}")
         message = self.codec.decode(data)
         round = self.state.round + 1
-        if message.round != round:
+        if (message.round, message.attempt) != (round, 0):
             raise MessageError(f"client {sender} answers round {message.round} in round {round}")
+        # A report need not be written as this side would write it, so its payload is what its frame leaves.
+        payload = len(data) - (self.codec.size(message) - self.codec.payload(message))
         match message:
             case Report(client=client) if client == sender:
                 now.reports[sender] = message.metrics
-                self.ledger.add("report", sender, size=len(data), payload=self.codec.payload(message))
+                self.ledger.add("report", sender, size=len(data), payload=payload)
             case Uplink(client=client) if client == sender:
                 self._check(sender, message.labels, now)
                 now.fold.add(message.labels)
                 now.answered.add(sender)
-                self.ledger.add("uplink", sender, size=len(data), payload=self.codec.payload(message))
+                self.ledger.add("uplink", sender, size=len(data), payload=payload)
             case _:
                 raise MessageError(f"client {sender} sends what only somebody else may send")
 
