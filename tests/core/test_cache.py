@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from scarlet.core.cache import ABSENT, CacheTable, Duration, NoCache, OnExpiry, apply, recall, store
+from scarlet.core.cache import ABSENT, CacheTable, Duration, NoCache, OnExpiry, recall, store
 from scarlet.core.types import Index, Labels, Signal, Sync
 from scarlet.errors import ConfigError, MessageError
 from tests.core import algorithm2
@@ -35,6 +35,13 @@ class History:
     size: int
     policy: Duration
     rounds: list[Drawn]
+
+
+def apply(table: CacheTable, sync: Sync) -> Labels:
+    """What a client does with a sync."""
+    labels = recall(table, sync)
+    store(table, sync)
+    return labels
 
 
 def history(seed: int, on_expiry: OnExpiry) -> History:

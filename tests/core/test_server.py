@@ -230,33 +230,27 @@ BAD: dict[str, tuple[Callable[[Index], bytes], str]] = {
 
 
 @pytest.mark.parametrize(("make", "reason"), BAD.values(), ids=BAD)
-@pytest.mark.parametrize("moment", ["before the honest answers", "among them", "after them"])
-def test_a_bad_message_is_refused_and_changes_nothing(make: Callable[[Index], bytes], reason: str, moment: str) -> None:
+@pytest.mark.parametrize("mends", [True, False], ids=["then the honest one", "then silence"])
+def test_a_bad_message_is_refused_and_changes_nothing(make: Callable[[Index], bytes], reason: str, mends: bool) -> None:
+    """Client 0 sends it, and then either its honest answer and report, or nothing more."""
     method = METHODS["scarlet, delete"]()
     town, undisturbed = Town(method), Town(method)
     for _ in range(5):
         town.play()
         undisturbed.play()
 
-    def disturb(replies: list[Reply]) -> list[Reply]:
-        request = town.jobs[0].request
-        assert 1 < len(request) < FEDERATION.public_size
-        # The liar is client 0; where it speaks last its honest answer is left out, so that this is not a second answer.
-        honest = [reply for reply in replies if reply[0] != 0] if moment == "after them" else replies
-        at = {"before the honest answers": 0, "among them": 0, "after them": len(honest)}[moment]
-        if moment == "among them":
-            honest, at = [*replies[2:], *replies[:2]], 3
-        for number, reply in enumerate([*honest[:at], (0, make(request)), *honest[at:]]):
-            if number != at:
-                town.server.take(*reply)
-                continue
-            before = memory(town.server)
-            with pytest.raises(MessageError, match=reason):
-                town.server.take(*reply)
-            assert memory(town.server) == before
-        return [reply for reply in replies if reply[0] == 0] if moment == "after them" else []
+    def honest(replies: list[Reply]) -> list[Reply]:
+        return [reply for reply in replies if mends or reply[0] != 0]
 
-    disturbed, expected = town.play(arrange=disturb), undisturbed.play()
+    def disturb(replies: list[Reply]) -> list[Reply]:
+        assert 1 < len(town.jobs[0].request) < FEDERATION.public_per_round
+        before = memory(town.server)
+        with pytest.raises(MessageError, match=reason):
+            town.server.take(0, make(town.jobs[0].request))
+        assert memory(town.server) == before
+        return honest(replies)
+
+    disturbed, expected = town.play(arrange=disturb), undisturbed.play(arrange=honest)
     assert same_labels(disturbed.taught, expected.taught)
     assert disturbed.reports == expected.reports
     assert memory(town.server) == memory(undisturbed.server)

@@ -55,7 +55,7 @@ def test_every_result_is_a_window_of_the_image_padded_with_black_maybe_mirrored(
 def test_a_batch_has_every_offset_and_each_about_as_often() -> None:
     offsets = [(down, right) for down, right, _ in moved(900, Augment(padding=1, flip=False))]
     counts = [offsets.count((down, right)) for down in range(3) for right in range(3)]
-    assert sum(counts) == 900 and 60 <= min(counts) and max(counts) <= 140  # 100 each, within four deviations
+    assert sum(counts) == 900 and min(counts) >= 60 and max(counts) <= 140  # 100 each, within four deviations
 
 
 def test_the_next_round_has_other_offsets_and_the_same_round_the_same() -> None:
@@ -79,13 +79,13 @@ def test_with_flip_about_half_of_the_images_are_mirrored() -> None:
 
 
 def test_without_padding_an_image_stays_or_is_mirrored_in_place() -> None:
-    assert {move for move in moved(50, Augment(padding=0, flip=True))} == {(0, 0, False), (0, 0, True)}
+    assert set(moved(50, Augment(padding=0, flip=True))) == {(0, 0, False), (0, 0, True)}
 
 
 def test_what_comes_in_from_outside_is_black() -> None:
     white = torch.full((200, 1, HEIGHT, WIDTH), 255, dtype=torch.uint8)
     shifted = augment(white, Augment(padding=HEIGHT, flip=False), stream(0, "client"))
-    assert set(shifted.unique().tolist()) == {0, 255}
+    assert set(shifted.flatten().tolist()) == {0, 255}
     assert (shifted == 0).any(dim=(1, 2, 3)).sum() > 150
 
 

@@ -157,7 +157,9 @@ def test_making_initial_weights_leaves_the_global_generator_untouched() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize(("wrong", "nearest"), [("resnet_20", "resnet20"), ("cnn_32", "cnn32"), ("resnet180", "resnet18")])
+@pytest.mark.parametrize(
+    ("wrong", "nearest"), [("resnet_20", "resnet20"), ("cnn_32", "cnn32"), ("resnet180", "resnet18")]
+)
 def test_an_unknown_model_is_an_error_that_suggests_the_nearest(wrong: str, nearest: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown model '{wrong}': did you mean '{nearest}'"):
         model_factory(wrong, 10, (3, 32, 32))

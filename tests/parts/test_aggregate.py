@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -118,7 +119,7 @@ def test_era_has_its_known_values(temperature: float, classes: int, top: float, 
 @pytest.mark.parametrize("beta", [2.0, 50.0, 1000.0])
 def test_tiny_probabilities_under_a_large_beta_are_never_nan(beta: float) -> None:
     row = np.array([[1e-300, 2e-300, 0.0, 2e-300]])
-    np.testing.assert_allclose(power(beta)(row), [[0.5**beta, 1, 0, 1] / np.float64(2 + 0.5**beta)], rtol=1e-9)
+    np.testing.assert_allclose(power(beta)(row), np.array([[0.5**beta, 1, 0, 1]]) / (2 + 0.5**beta), rtol=1e-9)
 
 
 @PROFILE
@@ -150,6 +151,14 @@ def test_the_bits_of_the_mean_do_not_depend_on_the_order_of_arrival(
     first, second = aggregated(request, classes, clients), aggregated(request, classes, permuted)
     assert first.index.tolist() == second.index.tolist()
     assert first.value.tobytes() == second.value.tobytes()
+
+
+def test_the_bits_of_the_mean_do_not_depend_on_the_order_where_a_sum_of_float64_would() -> None:
+    # Added one by one to 1/2 + 2^-25 the last two vanish; together they survive, and tip the rounding to a float32.
+    column = [2.0**-1, 2.0**-25, 2.0**-54, 2.0**-54]
+    rest = [2.0**-1 - 2.0**-25, 1.0, 1.0, 1.0]
+    clients = [Labels(np.array([7]), np.array([row], np.float32)) for row in zip(column, rest, strict=True)]
+    assert len({aggregated([7], 2, list(order)).value.tobytes() for order in permutations(clients)}) == 1
 
 
 @pytest.mark.parametrize("then", [None, power(1.5), era(0.1)])

@@ -67,7 +67,13 @@ SIGNALS = Broadcast(
 )
 UPLINK = Uplink(9, 1, 3, Labels(i64(4, 7), f32([0.25, 0.75], [1, 0])))
 REPORT = Report(9, 1, 3, {"loss": 0.5})
-SMALL = {"first": FIRST, "no signals": NO_SIGNALS, "signals": SIGNALS, "uplink": UPLINK, "report": REPORT}
+SMALL: dict[str, Message] = {
+    "first": FIRST,
+    "no signals": NO_SIGNALS,
+    "signals": SIGNALS,
+    "uplink": UPLINK,
+    "report": REPORT,
+}
 each_small = pytest.mark.parametrize("message", SMALL.values(), ids=SMALL)
 
 
@@ -319,16 +325,8 @@ def test_a_kind_that_nobody_sends_is_refused(kind: int) -> None:
         '{"loss": -Infinity}',
         '{"loss": 1e999}',
         pytest.param('{"loss": 1' + 5_000 * "0" + "}", id="5,000 digits"),
-        pytest.param(
-            '{"loss": 1' + 400 * "0" + "}",
-            id="400 digits",
-            marks=pytest.mark.xfail(strict=True, raises=OverflowError, reason="isfinite of an integer beyond a float"),
-        ),
-        pytest.param(
-            100_000 * "[",
-            id="nested",
-            marks=pytest.mark.xfail(strict=True, raises=RecursionError, reason="json.loads of deep nesting"),
-        ),
+        pytest.param('{"loss": 1' + 400 * "0" + "}", id="400 digits"),
+        pytest.param(100_000 * "[", id="nested"),
     ],
 )
 def test_a_report_that_is_not_a_table_of_finite_numbers_is_refused(text: str) -> None:

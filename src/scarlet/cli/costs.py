@@ -30,19 +30,19 @@ def main(argv: Sequence[str]) -> int:
     given = parse("scarlet costs", about, options_of(CostsConfig, Output), rest)
     as_json = given.pop("json", False)
     config = CostsConfig(**given)
-    table = costs(config)
+    found = costs(config)
     if as_json:
-        print(json.dumps([asdict(cost) for cost in table], indent=2))
+        print(json.dumps([asdict(cost) for cost in found], indent=2))
     else:
-        _print(table, config)
+        _print(found, config)
     return 0
 
 
-def _print(table: Sequence[Cost], config: CostsConfig) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _print(costs: Sequence[Cost], config: CostsConfig) -> None:
+    from scarlet.cli.tables import console, table
 
     samples = f"{config.public_per_round} of {config.public_size} samples a round"
+<<<<<<< HEAD
     clients = f"{config.clients} clients" + (
         f", {config.participation:.0%} a round" if config.participation < 1 else ""
     )
@@ -51,6 +51,11 @@ def _print(table: Sequence[Cost], config: CostsConfig) -> None:
     for name in ("method", "on expiry", "MB up a round", "MB down a round", "of it catch-up", "GB in all"):
         drawn.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for cost in table:
+=======
+    title = f"{config.clients} clients, {config.rounds} rounds, {samples}, {config.codec} codec"
+    drawn = table(title, ("method", "on expiry", "MB up a round", "MB down a round", "GB in all"))
+    for cost in costs:
+>>>>>>> main
         drawn.add_row(
             METHODS[cost.method].title,
             cost.on_expiry or "-",
@@ -59,7 +64,7 @@ def _print(table: Sequence[Cost], config: CostsConfig) -> None:
             f"{cost.catch_up_mb.mean:.2f}",
             f"{cost.total_gb:.2f}",
         )
-    Console().print(drawn)
+    console().print(drawn)
 
 
 def _spread(spread: Spread) -> str:

@@ -48,17 +48,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _print(rows: Sequence[Present]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from scarlet.cli.tables import console, table
 
-    table = Table()
-    for column in ("name", "what", "train", "test", "classes", "state"):
-        table.add_column(column, justify="right" if column in ("train", "test", "classes") else "left")
+    drawn = table(None, ("name", "what", "train", "test", "classes", "state"), left=("what", "state"))
     for row in rows:
         state = row.error or ("whole" if row.complete else "a part" if row.train else "absent")
         counts = [f"{n:,}" if n else "-" for n in (row.train, row.test, row.classes)]
-        table.add_row(row.name, row.title, *counts, state)
-    Console().print(table)
+        drawn.add_row(row.name, row.title, *counts, state)
+    console().print(drawn)
 
 
 def _get(name: str, data_dir: Path) -> None:

@@ -9,15 +9,15 @@ from pathlib import Path
 from types import TracebackType
 
 import numpy as np
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from scarlet.cli.tables import console, table
 from scarlet.estimate import Estimate
 from scarlet.methods.registry import METHODS
 from scarlet.models.registry import Weights
 from scarlet.problem import Problem
-from scarlet.records import RoundRecord, RunResult
+from scarlet.records import LAST_ROUNDS, RoundRecord, RunResult
 from scarlet.wire.ledger import Ledger
 
 _MB = 1e6
@@ -28,7 +28,7 @@ class Display:
 
     def __init__(self, runs: int, *, quiet: bool = False) -> None:
         self._runs = runs
-        self._console = Console(quiet=quiet)
+        self._console = console(quiet=quiet)
         self._live = Live(console=self._console, refresh_per_second=4) if self._console.is_terminal else None
         self._done: list[_Row] = []
         self._row: _Row | None = None
@@ -107,34 +107,22 @@ class _Row:
 
 def _table(rows: Sequence[_Row], runs: int) -> Table:
     title = f"run {len(rows)} of {runs}, {rows[-1].left(runs - len(rows))} left in all" if runs > 1 else None
-    table = Table(title=title, title_justify="left")
-    for name in ("method", "seed", "round", "server acc.", "client acc.", "MB up", "MB down", "hits", "left"):
-        table.add_column(name, justify="left" if name == "method" else "right")
+    names = ("method", "seed", "round", "server acc.", "client acc.", "MB up", "MB down", "hits", "left")
+    drawn = table(title, names)
     for row in rows[-12:]:  # what does not fit on a screen cannot be redrawn in place
-        table.add_row(*row.cells())
-    return table
+        drawn.add_row(*row.cells())
+    return drawn
 
 
 def final_table(results: Sequence[RunResult], out: Path) -> None:
     """Means over the last rounds, and the deviation over seeds where there are several."""
-    console = Console()
-    table = Table(title="means of the last 10 rounds, megabytes of the whole run", title_justify="left")
-    for name in (
-        "method",
-        "seeds",
-        "server acc.",
-        "client acc.",
-        "MB up",
-        "MB down",
-        "MB total",
-        "hits",
-        "seconds",
-    ):
-        table.add_column(name, justify="left" if name == "method" else "right")
+    screen = console()
+    names = ("method", "seeds", "server acc.", "client acc.", "MB up", "MB down", "MB total", "hits", "seconds")
+    drawn = table(f"means of the last {LAST_ROUNDS} rounds, megabytes of the whole run", names)
     ordered = sorted(results, key=lambda result: list(METHODS).index(result.method))
     for method, group in groupby(ordered, key=lambda result: result.method):
         runs = list(group)
-        table.add_row(
+        drawn.add_row(
             METHODS[method].title,
             str(len(runs)),
             _spread(runs, "server_accuracy", 1, 3),
@@ -145,10 +133,10 @@ def final_table(results: Sequence[RunResult], out: Path) -> None:
             _spread(runs, "cache_hit_ratio", 1, 2),
             _spread(runs, "seconds", 1, 0),
         )
-    console.print(table)
+    screen.print(drawn)
     if any(result.interrupted for result in results):
-        console.print("interrupted: the numbers are those of the rounds that were done", highlight=False)
-    console.print(f"report: {out / 'report.html'}", highlight=False, soft_wrap=True)
+        screen.print("interrupted: the numbers are those of the rounds that were done", highlight=False)
+    screen.print(f"report: {out / 'report.html'}", highlight=False, soft_wrap=True)
 
 
 def _spread(runs: Sequence[RunResult], key: str, unit: float, digits: int) -> str:

@@ -103,15 +103,11 @@ class NoCache:
         return Sync(round, fresh.index, None, fresh.value, np.empty(0, np.int64))
 
 
-def apply(table: CacheTable, sync: Sync) -> Labels:
-    """Bring a client's table up to date with a round, and return the round's soft-labels (UpdateLocalCache)."""
-    labels = recall(table, sync)
-    store(table, sync)
-    return labels
-
-
 def recall(table: CacheTable, sync: Sync) -> Labels:
-    """The soft-labels of a round: the fresh ones and, for the hits, those in the table."""
+    """The soft-labels of a round: the fresh ones and, for the hits, those in the table.
+
+    With `store`, this is UpdateLocalCache. Hits are not changed by `store`, so the order of the two does not matter.
+    """
     if sync.signal is None:
         return Labels(sync.index, sync.fresh)
     cached = sync.signal == _CACHED

@@ -8,11 +8,13 @@ from hashlib import blake2b
 
 import numpy as np
 
-from scarlet.core.cache import ABSENT, CacheTable, apply
+from scarlet.core.cache import ABSENT, CacheTable, recall, store
 from scarlet.core.types import DIGEST_BYTES, Broadcast, CatchUp, Job, Labels, Report, Result, Resync, Uplink
 from scarlet.errors import MessageError
 from scarlet.wire import frame
 from scarlet.wire.codec import Codec
+
+LAST_ROUND = 2**31 - 1  # the cache's stamps are 32 bits wide
 
 
 @dataclass(slots=True)
@@ -93,15 +95,18 @@ class Client:
         if catch_up is not None:
             cache.value[catch_up.labels.index] = catch_up.labels.value
             cache.stamp[catch_up.labels.index] = sync.round
-        teacher = apply(cache, sync)
+        teacher = recall(cache, sync)
         if teacher.digest() != broadcast.digest:
             raise MessageError(f"client {self.number} holds other labels of round {sync.round} than the server")
+        store(cache, sync)
         return teacher
 
     def _check(self, broadcast: Broadcast, catch_up: CatchUp | None) -> None:
         size, classes = self.state.cache.value.shape
         indices, values = [broadcast.request], []
         if broadcast.sync is not None:
+            if broadcast.sync.round != broadcast.round - 1 or broadcast.round > LAST_ROUND:
+                raise MessageError(f"round {broadcast.round} comes with the sync of round {broadcast.sync.round}")
             indices += [broadcast.sync.index, broadcast.sync.dropped]
             values.append(broadcast.sync.fresh)
         if catch_up is not None:

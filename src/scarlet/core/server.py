@@ -214,7 +214,8 @@ class Server:
             raise MessageError(f"client {sender} answers round {message.round} in round {now.round}", "wrong round")
         if isinstance(message, Broadcast | CatchUp) or message.client != sender:
             raise MessageError(f"client {sender} sends what only somebody else may send", "unknown client")
-        payload = self.codec.payload(message)
+        # A report need not be written as this side would write it, so its payload is what its frame leaves.
+        payload = len(data) - (self.codec.size(message) - self.codec.payload(message))
         match message:
             case Report():
                 now.reports[sender] = message.metrics

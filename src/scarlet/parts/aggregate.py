@@ -26,7 +26,7 @@ def power(beta: float) -> Sharpen:
 
     def sharpen(mean: Rows) -> Rows:
         with np.errstate(divide="ignore"):
-            return _softmax(beta * np.log(mean))
+            return _softmax(np.log(mean), beta)
 
     return sharpen
 
@@ -35,7 +35,7 @@ def era(temperature: float) -> Sharpen:
     """ERA of DS-FL: softmax(z / T) over the averaged *probabilities* (Eq. 2). It is not the identity for any T."""
     if not (np.isfinite(temperature) and temperature > 0):
         raise ConfigError(f"temperature must be more than 0, got {temperature}; 0.1 is usual for ten classes")
-    return lambda mean: _softmax(mean / temperature)
+    return lambda mean: _softmax(mean, 1 / temperature)
 
 
 def mean(*, then: Sharpen | None = None) -> Aggregate:
@@ -69,9 +69,12 @@ class _Mean(Fold):
         return Labels(self._request[answered], rows.astype(np.float32))
 
 
-def _softmax(scores: Rows) -> Rows:
+def _softmax(scores: Rows, factor: float) -> Rows:
+    """softmax(factor x scores); the largest score of a row becomes 0 before it is scaled, so that nothing overflows."""
     if not len(scores):
         return scores
-    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
-    scaled: Rows = shifted / shifted.sum(axis=1, keepdims=True)
-    return scaled
+    below = scores - scores.max(axis=1, keepdims=True)
+    with np.errstate(over="ignore", invalid="ignore"):
+        raised = np.where(below == 0, 1.0, np.exp(factor * below))
+    softened: Rows = raised / raised.sum(axis=1, keepdims=True)
+    return softened

@@ -178,6 +178,8 @@ def _decode_broadcast(round: int, attempt: int, body: _Reader) -> Broadcast:
     state, sync_round, classes, samples, fresh, dropped, requested = body.head(_BROADCAST_HEAD)
     digest, public = body.bytes(DIGEST_BYTES), body.bytes(DIGEST_BYTES)
     if state == _NO_SYNC:
+        if any((sync_round, classes, samples, fresh, dropped)):
+            raise MessageError("the broadcast counts labels of a round that it says nothing of")
         return Broadcast(round, attempt, body.index(requested), None, digest, public)
     if state not in (_NO_SIGNALS, _SIGNALS):
         raise MessageError(f"the broadcast's state is {state}, not 0, 1 or 2")
@@ -220,8 +222,9 @@ class _Reader:
 
     def metrics(self) -> dict[str, float]:
         try:
-            metrics = json.loads(self.bytes(len(self._body) - self._at))
-        except ValueError as error:
+            # Whole numbers are read as floats: one of 400 digits is then infinite, and turned down.
+            metrics = json.loads(self.bytes(len(self._body) - self._at), parse_int=float)
+        except (ValueError, RecursionError) as error:
             raise MessageError(f"the report is not JSON: {error}") from None
         if not isinstance(metrics, dict) or not all(_is_number(value) for value in metrics.values()):
             raise MessageError("the report is not a table of finite numbers")
@@ -240,7 +243,7 @@ class _Reader:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _i8(values: npt.NDArray[np.int64]) -> bytes:

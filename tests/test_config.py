@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import fields, replace
+
+import pytest
+
+from scarlet.config import Config
+from scarlet.costs import CostsConfig
+from scarlet.errors import ConfigError
+from scarlet.methods.dsfl import DsflConfig
+from scarlet.methods.scarlet import ScarletConfig
+from scarlet.simulate import SimulateConfig
+
+AT_LEAST_1 = (
+    "clients",
+    "test_per_client",
+    "rounds",
+    "batch_size",
+    "eval_every",
+    "samples_per_client",
+    "public_size",
+    "public_per_round",
+    "workers",
+)
+AT_LEAST_0 = ("local_epochs", "distil_epochs", "seed")
+POSITIVE = ("alpha", "lr", "distil_lr")
+
+BAD = [
+    *[(Config(), name, value, "1 or more") for name in AT_LEAST_1 for value in (0, -3)],
+    *[(Config(), name, -1, "0 or more") for name in AT_LEAST_0],
+    *[
+        (Config(), name, value, "more than 0")
+        for name in POSITIVE
+        for value in (0.0, -0.1, math.nan, math.inf, -math.inf)
+    ],
+    (Config(public_size=100), "public_per_round", 101, "at most the 100 public samples"),
+    (ScarletConfig(), "beta", 0.0, "more than 0"),
+    (ScarletConfig(), "cache_duration", -1, "0 or more"),
+    (ScarletConfig(), "on_expiry", "keep", "delete or refresh"),
+    (DsflConfig(), "temperature", 0.0, "more than 0"),
+    *[(CostsConfig(), name, 0, "1 or more") for name in ("clients", "public_size", "public_per_round", "rounds")],
+    (CostsConfig(), "classes", 1, "2 or more"),
+    (CostsConfig(), "seed", -1, "0 or more"),
+    (CostsConfig(), "public_per_round", 10_001, "at most the 10000 public samples"),
+    (CostsConfig(), "cache_duration", -1, "0 or more"),
+    (CostsConfig(), "on_expiry", "keep", "delete or refresh"),
+    (CostsConfig(), "codec", "zip", "known: "),
+    *[(SimulateConfig(), name, 0, "1 or more") for name in ("public_size", "public_per_round", "rounds")],
+    (SimulateConfig(), "seed", -1, "0 or more"),
+    (SimulateConfig(), "public_per_round", 10_001, "at most the 10000 public samples"),
+    (SimulateConfig(), "on_expiry", "keep", "delete or refresh"),
+]
+
+
+@pytest.mark.parametrize(
+    ("good", "name", "value", "rule"),
+    BAD,
+    ids=[f"{type(good).__name__}.{name}={value}" for good, name, value, _ in BAD],
+)
+def test_a_bad_value_is_an_error_of_one_line_that_names_it(good: object, name: str, value: object, rule: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        replace(good, **{name: value})  # type: ignore[type-var]
+    text = str(caught.value)
+    assert "\n" not in text
+    assert re.search(rf"\b{name}\b", text)
+    assert re.search(rf"(?<![\w.]){re.escape(str(value))}(?![\w.]*\w)", text)
+    assert rule in text
+
+
+def test_every_number_of_an_experiment_has_a_rule() -> None:
+    ruled = {*AT_LEAST_1, *AT_LEAST_0, *POSITIVE}
+    numbers = {field.name for field in fields(Config) if "int" in str(field.type) or "float" in str(field.type)}
+    assert numbers == ruled
+
+
+@pytest.mark.parametrize("name", AT_LEAST_1)
+def test_1_is_the_least_of_what_must_be_1_or_more(name: str) -> None:
+    assert getattr(replace(Config(), **{name: 1}), name) == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", AT_LEAST_0)
+def test_0_is_the_least_of_what_must_be_0_or_more(name: str) -> None:
+    assert getattr(replace(Config(), **{name: 0}), name) == 0  # type: ignore[arg-type]
+
+
+def test_a_round_may_draw_the_whole_public_set_and_no_more() -> None:
+    assert Config(public_size=100, public_per_round=100).public_per_round == 100
+    assert Config(public_per_round=10**6).public_size is None  # how much there is, only the data can say
+
+
+def test_no_duration_at_all_cannot_be_simulated() -> None:
+    with pytest.raises(ConfigError, match="durations must name at least one value of D, got none"):
+        SimulateConfig(durations=())
+
+
+def test_every_duration_to_simulate_obeys_the_rule_of_durations() -> None:
+    with pytest.raises(ConfigError, match="cache_duration must be 0 or more, got -2"):
+        SimulateConfig(durations=(25, -2))

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from scarlet.core.server import Federation, Server
+from scarlet.core.train import Training
+from scarlet.data import Augment
+from scarlet.errors import MessageError
+from scarlet.methods.scarlet import ScarletConfig, scarlet
+from scarlet.models.registry import initial_weights, model_factory
+from scarlet.transport.host import Resident, Setup, weights_digest
+from scarlet.transport.local import LocalTransport, WorkerError, default_workers
+from scarlet.wire.codec import codec
+from scarlet.wire.ledger import Ledger
+
+CLIENTS, CLASSES, SHAPE = 5, 3, (3, 16, 16)
+
+Said = dict[int, list[bytes]]  # for each client, its messages in the order it sent them
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """As in a run; the sums of several threads may differ in their last bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def data() -> Resident:
+    rng = np.random.default_rng(0)
+    return Resident(
+        train_images=rng.integers(0, 256, (60, *SHAPE), np.uint8),
+        train_labels=rng.integers(0, CLASSES, 60),
+        test_images=rng.integers(0, 256, (20, *SHAPE), np.uint8),
+        test_labels=rng.integers(0, CLASSES, 20),
+        public=rng.integers(0, 256, (30, *SHAPE), np.uint8),
+    )
+
+
+def setup() -> Setup:
+    """Five clients with batch norm and augmentation, so that all that draws or remembers takes part."""
+    factory = model_factory("cnn32", CLASSES, SHAPE)
+    return Setup(
+        factory=factory,
+        weights=initial_weights(factory, 0),
+        private=[np.arange(12 * k, 12 * k + 12) for k in range(CLIENTS)],
+        test=[np.arange(4 * k, 4 * k + 4) for k in range(CLIENTS)],
+        classes=CLASSES,
+        training=Training(1, 1, 0.1, 0.1, 5, Augment(padding=2, flip=True), seed=0),
+        codec="reference",
+        device="cpu",
+        rounds=4,
+        eval_every=2,
+    )
+
+
+def server() -> Server:
+    federation = Federation(clients=CLIENTS, public_size=30, public_per_round=10, classes=CLASSES, seed=0)
+    return Server(scarlet(ScarletConfig(cache_duration=1)), federation, codec("reference"), Ledger())
+
+
+def children() -> list[BaseProcess]:
+    return [child for child in multiprocessing.active_children() if child.name.startswith("scarlet-")]
+
+
+def play(workers: int) -> tuple[list[Said], list[bytes]]:
+    """What every client says in four rounds, and the digests of its weights in the end."""
+    head, rounds = server(), []
+    with LocalTransport(setup(), data(), workers) as transport:
+        assert len(children()) == (workers if workers > 1 else 0)
+        for _ in range(4):
+            said: Said = {client: [] for client in range(CLIENTS)}
+            for sender, message in transport.exchange(head.open_round()):
+                said[sender].append(message)
+                head.take(sender, message)
+            head.close_round()
+            rounds.append(said)
+        return rounds, transport.digests()
+
+
+@pytest.fixture(scope="module")
+def in_process() -> tuple[list[Said], list[bytes]]:
+    return play(workers=1)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_messages_and_weights_are_the_same_bytes_whatever_the_number_of_workers(
+    workers: int, in_process: tuple[list[Said], list[bytes]]
+) -> None:
+    assert play(workers) == in_process
+
+
+def test_every_client_says_two_things_a_round_and_no_client_says_what_another_says(
+    in_process: tuple[list[Said], list[bytes]],
+) -> None:
+    rounds, digests = in_process
+    assert all(len(messages) == 2 for said in rounds for messages in said.values())
+    assert len({messages[0] for said in rounds for messages in said.values()}) == 4 * CLIENTS
+    assert len(set(digests)) == CLIENTS
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_all_clients_start_from_the_weights_they_are_given(workers: int) -> None:
+    with LocalTransport(setup(), data(), workers) as transport:
+        assert transport.digests() == [weights_digest(setup().weights)] * CLIENTS
+
+
+def test_a_worker_that_is_killed_is_an_error_of_one_line_and_close_leaves_no_child() -> None:
+    transport = LocalTransport(setup(), data(), 2)
+    victim, survivor = children()
+    assert victim.pid is not None
+    os.kill(victim.pid, signal.SIGKILL)
+    with pytest.raises(WorkerError) as caught:
+        list(transport.exchange(server().open_round()))
+    text = str(caught.value)
+    assert text.startswith(f"worker process {victim.pid} died with exit code -9;") and "\n" not in text
+    assert survivor.is_alive()
+    transport.close()
+    assert children() == [] and not survivor.is_alive()
+
+
+def test_a_worker_that_is_killed_is_noticed_when_the_digests_are_asked_for() -> None:
+    with LocalTransport(setup(), data(), 2) as transport:
+        victim = children()[0]
+        assert victim.pid is not None
+        os.kill(victim.pid, signal.SIGKILL)
+        with pytest.raises(WorkerError, match=f"worker process {victim.pid} died"):
+            transport.digests()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_corrupted_downlink_surfaces_as_the_clients_message_error(workers: int) -> None:
+    with LocalTransport(setup(), data(), workers) as transport:
+        downlink = server().open_round()[3]
+        corrupted = downlink[:-1] + bytes([downlink[-1] ^ 1])
+        with pytest.raises(MessageError, match="checksum"):
+            list(transport.exchange({3: corrupted}))
+    assert children() == []
+
+
+def test_an_error_while_workers_start_leaves_no_child() -> None:
+    with pytest.raises(WorkerError, match="Missing key"):
+        LocalTransport(replace(setup(), weights={}), data(), 2)
+    assert children() == []
+
+
+def test_the_files_that_hand_over_the_images_are_gone_once_the_workers_have_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Path] = []
+    save = np.save
+
+    def spy(path: Path, array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:
+        written.append(Path(path))
+        save(path, array)
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(np, "save", spy)
+    with LocalTransport(setup(), data(), 2) as transport:
+        assert len(written) == 5 and all(path.is_relative_to(tmp_path) for path in written)
+        assert not any(path.exists() or path.parent.exists() for path in written)
+        downlink = server().open_round()[4]
+        assert [sender for sender, _ in transport.exchange({4: downlink})] == [4, 4], "the images are still there"
+
+
+def test_closing_a_second_time_does_nothing() -> None:
+    transport = LocalTransport(setup(), data(), 2)
+    assert len(children()) == 2
+    transport.close()
+    assert children() == []
+    transport.close()
+    assert children() == []
+
+
+def test_a_transport_ends_its_workers_when_the_block_it_serves_fails() -> None:
+    with pytest.raises(KeyError), LocalTransport(setup(), data(), 2):
+        assert len(children()) == 2
+        raise KeyError("something of the caller's")
+    assert children() == []
+
+
+@pytest.mark.parametrize(("cores", "clients", "expected"), [(2, 10, 2), (64, 10, 10), (1, 10, 1)])
+def test_there_are_as_many_workers_as_cores_but_no_more_than_clients(
+    cores: int, clients: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert default_workers(clients) == expected
