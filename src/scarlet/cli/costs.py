@@ -42,20 +42,13 @@ def _print(costs: Sequence[Cost], config: CostsConfig) -> None:
     from scarlet.cli.tables import console, table
 
     samples = f"{config.public_per_round} of {config.public_size} samples a round"
-<<<<<<< HEAD
     clients = f"{config.clients} clients" + (
-        f", {config.participation:.0%} a round" if config.participation < 1 else ""
+        f", {config.participation:.2%} a round" if config.participation < 1 else ""
     )
     title = f"{clients}, {config.rounds} rounds, {samples}, {config.codec} codec"
-    drawn = Table(title=title, title_justify="left")
-    for name in ("method", "on expiry", "MB up a round", "MB down a round", "of it catch-up", "GB in all"):
-        drawn.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
-    for cost in table:
-=======
-    title = f"{config.clients} clients, {config.rounds} rounds, {samples}, {config.codec} codec"
-    drawn = table(title, ("method", "on expiry", "MB up a round", "MB down a round", "GB in all"))
+    columns = ("method", "on expiry", "MB up a round", "MB down a round", "of it catch-up", "GB in all")
+    drawn = table(title, columns)
     for cost in costs:
->>>>>>> main
         drawn.add_row(
             METHODS[cost.method].title,
             cost.on_expiry or "-",
