@@ -24,8 +24,10 @@ AT_LEAST_1 = (
     "public_per_round",
     "workers",
 )
-AT_LEAST_0 = ("local_epochs", "distil_epochs", "seed")
-POSITIVE = ("alpha", "lr", "distil_lr")
+AT_LEAST_0 = ("local_epochs", "distil_epochs", "seed", "checkpoint_every")
+POSITIVE = ("alpha", "lr", "distil_lr", "deadline")
+SHARES_BELOW_1 = ("dropout", "hostile")
+OF_THE_CLIENTS = ("participation", "min_answers")
 
 BAD = [
     *[(Config(), name, value, "1 or more") for name in AT_LEAST_1 for value in (0, -3)],
@@ -35,6 +37,19 @@ BAD = [
         for name in POSITIVE
         for value in (0.0, -0.1, math.nan, math.inf, -math.inf)
     ],
+    *[
+        (Config(), name, value, "at least 0 and less than 1")
+        for name in SHARES_BELOW_1
+        for value in (-0.1, 1.0, 1.5, math.nan, math.inf)
+    ],
+    *[
+        (good, "participation", value, "more than 0 and at most 1")
+        for good in (Config(), CostsConfig())
+        for value in (0.0, -0.5, 1.001, math.nan, math.inf)
+    ],
+    *[(Config(), "min_answers", value, "from 1 to the 10 clients that a round asks") for value in (0, -1, 11)],
+    (Config(participation=0.25, clients=12), "min_answers", 4, "from 1 to the 3 clients that a round asks"),
+    (Config(participation=0.01), "min_answers", 2, "from 1 to the 1 clients that a round asks"),
     (Config(public_size=100), "public_per_round", 101, "at most the 100 public samples"),
     (ScarletConfig(), "beta", 0.0, "more than 0"),
     (ScarletConfig(), "cache_duration", -1, "0 or more"),
@@ -70,7 +85,7 @@ def test_a_bad_value_is_an_error_of_one_line_that_names_it(good: object, name: s
 
 
 def test_every_number_of_an_experiment_has_a_rule() -> None:
-    ruled = {*AT_LEAST_1, *AT_LEAST_0, *POSITIVE}
+    ruled = {*AT_LEAST_1, *AT_LEAST_0, *POSITIVE, *SHARES_BELOW_1, *OF_THE_CLIENTS}
     numbers = {field.name for field in fields(Config) if "int" in str(field.type) or "float" in str(field.type)}
     assert numbers == ruled
 
@@ -83,6 +98,16 @@ def test_1_is_the_least_of_what_must_be_1_or_more(name: str) -> None:
 @pytest.mark.parametrize("name", AT_LEAST_0)
 def test_0_is_the_least_of_what_must_be_0_or_more(name: str) -> None:
     assert getattr(replace(Config(), **{name: 0}), name) == 0  # type: ignore[arg-type]
+
+
+def test_as_many_answers_may_be_needed_as_clients_are_asked() -> None:
+    assert Config(clients=12, participation=0.25, min_answers=3).min_answers == 3
+    assert Config(clients=12, participation=1, min_answers=12).min_answers == 12
+
+
+@pytest.mark.parametrize("name", SHARES_BELOW_1)
+def test_a_share_of_0_is_none(name: str) -> None:
+    assert getattr(replace(Config(), **{name: 0.0}), name) == 0  # type: ignore[arg-type]
 
 
 def test_a_round_may_draw_the_whole_public_set_and_no_more() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -10,10 +11,13 @@ from pathlib import Path
 from scarlet.config import Config
 from scarlet.errors import ConfigError
 from scarlet.experiment import Watcher, run
+from scarlet.flat import flatten, unflatten
 from scarlet.methods.registry import entry_of
-from scarlet.problem import Data
+from scarlet.problem import Data, prepare
 from scarlet.records import RunResult
-from scarlet.run_directory import claim, write_json
+from scarlet.run_directory import check_free, finished, make, write_json
+
+PLAN = "comparison.json"  # what a comparison set out to do, so that it can be resumed
 
 
 def compare(
@@ -33,17 +37,53 @@ def compare(
         raise ConfigError("a comparison needs at least one method and one seed")
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"seeds must differ, got {','.join(map(str, seeds))}; each is one repetition")
+    planned = [
+        (f"{name}-seed{seed}", method, replace(config, seed=seed))
+        for seed, (method, name) in product(seeds, zip(methods, _names(methods), strict=True))
+    ]
     if out is not None:
-        claim(out)
+        check_free(out)
+        prepare(planned[0][2], data)  # a mistake in the options shows here, before anything is written
+        plan = [{"directory": name, **flatten(method, its)} for name, method, its in planned]
+        write_json(make(out) / PLAN, {"runs": plan})
+    return _finish(planned, out, data, watchers)
+
+
+def resume_comparison(out: Path, *, workers: int | None = None, watchers: Sequence[Watcher] = ()) -> list[RunResult]:
+    """Finish a comparison that was cut off: runs that are done are kept, and the one under way goes on."""
+    planned = []
+    for table in read_plan(out):
+        method, config = unflatten(table, str(out / PLAN))
+        config = config if workers is None else replace(config, workers=workers)
+        planned.append((str(table["directory"]), method, config))
+    return _finish(planned, out, None, watchers)
+
+
+def read_plan(out: Path) -> list[dict[str, object]]:
+    """The runs of a comparison: the directory and the options of each."""
+    try:
+        runs: list[dict[str, object]] = json.loads((out / PLAN).read_text())["runs"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"{out / PLAN} cannot be read ({error}); start the comparison again") from None
+    return runs
+
+
+def _finish(
+    planned: Sequence[tuple[str, object, Config]], out: Path | None, data: Data | None, watchers: Sequence[Watcher]
+) -> list[RunResult]:
     results: list[RunResult] = []
-    names = _names(methods)
-    for seed, (method, name) in product(seeds, zip(methods, names, strict=True)):
-        directory = None if out is None else out / f"{name}-seed{seed}"
-        results.append(run(method, replace(config, seed=seed), out=directory, data=data, watchers=watchers))
+    for name, method, config in planned:
+        directory = None if out is None else out / name
+        done = None if directory is None else finished(directory)
+        if done is not None:
+            results.append(done)
+            continue
+        begun = directory is not None and (directory / "config.json").exists()
+        results.append(run(method, config, out=directory, resume=begun, data=data, watchers=watchers))
         if results[-1].interrupted:
             break
     if out is not None:
-        _write(out, results, [out / f"{name}-seed{seed}" for seed in seeds for name in names])
+        _write(out, results, [out / name for name, _, _ in planned])
     return results
 
 
@@ -56,16 +96,11 @@ def _names(methods: Sequence[object]) -> list[str]:
 def _write(out: Path, results: Sequence[RunResult], directories: Sequence[Path]) -> None:
     from scarlet.report import read_run, write_report  # plotly is slow to load, and only needed here
 
+    directories = directories[: len(results)]  # an interrupted comparison has fewer
     runs = [
-        {
-            "method": result.method,
-            "seed": result.config["seed"],
-            "directory": directory.name,
-            **result.summary,
-        }
-        for result, directory in zip(results, directories, strict=False)  # an interrupted comparison has fewer results
+        {"method": result.method, "seed": result.config["seed"], "directory": directory.name, **result.summary}
+        for result, directory in zip(results, directories, strict=True)
     ]
     write_json(out / "summary.json", {"runs": runs})
     figure = (directories[0] / "partition.svg").read_text()
-    records = [read_run(directory) for directory in directories[: len(results)]]
-    write_report(records, out / "report.html", partition_svg=figure)
+    write_report([read_run(each) for each in directories], out / "report.html", partition_svg=figure)

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, is_dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +20,7 @@ from scarlet.core.server import ClosedRound, Server
 from scarlet.core.train import ServerModel
 from scarlet.errors import ScarletError
 from scarlet.estimate import Estimate, estimate
+from scarlet.flat import flatten
 from scarlet.methods.registry import entry_of
 from scarlet.models.registry import ModelFactory, Weights, initial_weights
 from scarlet.problem import Data, Problem, prepare
@@ -65,7 +65,7 @@ def run(
     problem = prepare(config, data, model)
     config = problem.config
     workers = config.workers or default_workers(config.clients)
-    flat = flatten(entry.name, method, config)
+    flat = flatten(method, config)
     built = entry.build(method)
     ledger = Ledger()
     with _one_thread(), ExitStack() as stack:
@@ -79,12 +79,12 @@ def run(
             watchers = [directory, *watchers]
             if config.checkpoint_every:
                 checkpoints = stack.enter_context(Checkpoints(directory.path / "checkpoint"))
-            if resume:
-                saved = _restore(checkpoints, server, learner)
-                records = directory.rewind(server.state.round)
         expected = estimate(built, problem, workers)
         for watcher in watchers:
             watcher.start(flat, problem, expected)
+        if directory is not None and resume:
+            saved = _restore(checkpoints, server, learner)
+            records = directory.rewind(server.state.round)
 
         digest: str | None = None
         changed: set[int] = set()
@@ -146,13 +146,6 @@ def _restore(
     restore_server(server.state, server.ledger, arrays, snapshot.meta)
     learner.model.load_state_dict(weights_of(arrays))
     return client_states(snapshot)
-
-
-def flatten(name: str, method: object, config: Config) -> dict[str, object]:
-    """All options of a run in one table, as config.json holds them."""
-    assert is_dataclass(method) and not isinstance(method, type)
-    options = {"method": name, **asdict(method), **asdict(config)}
-    return {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
 
 
 def _record(closed: ClosedRound, measured: tuple[float, float] | None, ledger: Ledger, seconds: float) -> RoundRecord:

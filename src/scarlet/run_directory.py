@@ -18,12 +18,17 @@ from scarlet.records import RoundRecord, RunResult, as_line
 from scarlet.wire.ledger import COLUMNS, Ledger
 
 
-def claim(directory: Path) -> Path:
-    """Make a directory for a run, or take an empty one; one that holds anything is left alone."""
+def check_free(directory: Path) -> Path:
+    """Raise ConfigError unless a run can go into a directory: it must be new or empty."""
     if directory.exists() and not directory.is_dir():
         raise ConfigError(f"out must be a directory, and {directory} is a file; choose another name")
     if directory.is_dir() and any(directory.iterdir()):
         raise ConfigError(f"out must be new or empty, and {directory} holds files already; choose another name")
+    return directory
+
+
+def make(directory: Path) -> Path:
+    """Make a directory and those above it."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -31,31 +36,43 @@ def claim(directory: Path) -> Path:
     return directory
 
 
+def finished(directory: Path) -> RunResult | None:
+    """The run in a directory, if it is done."""
+    if not (directory / "summary.json").exists():
+        return None
+    summary = json.loads((directory / "summary.json").read_text())
+    method = summary.pop("method")
+    config = json.loads((directory / "config.json").read_text())
+    lines = (directory / "metrics.jsonl").read_text().splitlines()
+    result = RunResult(method, config, [RoundRecord(**json.loads(line)) for line in lines], summary)
+    return None if result.interrupted else result
+
+
 class RunDirectory:
     """Writes a run as it goes: each round is on disk before the next begins."""
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
-        self.path = path if resume else claim(path)
-        self._resume = resume
+        self.path = path if resume else check_free(path)
 
     def start(self, config: Mapping[str, object], problem: Problem, expected: Estimate) -> None:
-        """Write the options and the figure of the partition, unless the run goes on from a checkpoint."""
-        if self._resume:
-            return
-        write_json(self.path / "config.json", config)
+        """Write what does not change in the course of the run, unless it is there because the run goes on."""
+        make(self.path)
+        if not (self.path / "config.json").exists():
+            write_json(self.path / "config.json", config)
         (self.path / "metrics.jsonl").touch()
-        title = f"{problem.data.private.name}, alpha = {problem.config.alpha}, seed {problem.config.seed}"
-        partition_figure(problem.counts, self.path / "partition.svg", title)
-        with (self.path / "ledger.csv").open("w", newline="") as file:
-            parts = [f"{column}_{part}" for column in COLUMNS for part in ("payload", "frame")]
-            csv.writer(file).writerow(["round", "client", *parts])
+        if not (self.path / "ledger.csv").exists():
+            columns = [f"{column}_{part}" for column in COLUMNS for part in ("payload", "frame")]
+            _replace(self.path / "ledger.csv", [",".join(["round", "client", *columns])])
+        if not (self.path / "partition.svg").exists():
+            title = f"{problem.data.private.name}, alpha = {problem.config.alpha}, seed {problem.config.seed}"
+            partition_figure(problem.counts, self.path / "partition.svg", title)
 
     def rewind(self, round: int) -> list[RoundRecord]:
         """Forget the rounds after a checkpoint, which will be done again; return those before."""
-        lines = (self.path / "metrics.jsonl").read_text().splitlines()[:round]
+        lines = _lines(self.path / "metrics.jsonl")[:round]
         _replace(self.path / "metrics.jsonl", lines)
-        rows = (self.path / "ledger.csv").read_text().splitlines()
-        _replace(self.path / "ledger.csv", [row for row in rows if not row[0].isdigit() or _round_of(row) <= round])
+        header, *rows = _lines(self.path / "ledger.csv")
+        _replace(self.path / "ledger.csv", [header, *(row for row in rows if int(row.partition(",")[0]) <= round)])
         return [RoundRecord(**json.loads(line)) for line in lines]
 
     def round(self, record: RoundRecord, ledger: Ledger) -> None:
@@ -81,8 +98,9 @@ class RunDirectory:
         write_report([read_run(self.path)], self.path / "report.html", partition_svg=figure)
 
 
-def _round_of(row: str) -> int:
-    return int(row.partition(",")[0])
+def _lines(path: Path) -> list[str]:
+    """The whole lines of a file; the last may have been cut off."""
+    return path.read_text().split("\n")[:-1]
 
 
 def _replace(path: Path, lines: Sequence[str]) -> None:

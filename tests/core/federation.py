@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from copy import deepcopy
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
@@ -15,8 +14,9 @@ from scarlet.core.server import ClosedRound, Federation, Server
 from scarlet.core.types import Index, Job, Labels, Result, Uplink, Values
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet
+from scarlet.wire import frame
 from scarlet.wire.codec import Reference
-from scarlet.wire.ledger import Column, Ledger
+from scarlet.wire.ledger import COLUMNS, Column, Ledger
 
 FEDERATION = Federation(clients=4, public_size=24, public_per_round=8, classes=3, seed=5)
 METHODS: dict[str, Callable[[], Method]] = {
@@ -37,36 +37,58 @@ def soft_labels(client: int, round: int, index: Index, classes: int = FEDERATION
 
 
 class Town:
-    """A server and its clients, round by round."""
+    """A server and its clients, round by round; a client whose cache differs is reset, as a transport would have it."""
 
     def __init__(self, method: Method, federation: Federation = FEDERATION) -> None:
-        self.codec, self.ledger = Reference(), Ledger()
+        self.codec, self.ledger, self.federation = Reference(), Ledger(), federation
         self.server = Server(method, federation, self.codec, self.ledger)
-        self.clients = [
-            Client(number, federation.public_size, federation.classes, self.codec)
-            for number in range(federation.clients)
-        ]
-        self.jobs: list[Job] = []
+        self.clients = [self.new_client(number) for number in range(federation.clients)]
+        self.jobs: list[Job] = []  # of the clients that were asked, in their order
+        self.resyncs: list[int] = []  # who said in this round that its cache differs
         self.handed: dict[int, dict[Column, int]] = {}  # bytes of the last round that were handed over
 
+    def new_client(self, number: int) -> Client:
+        """A client that remembers nothing."""
+        known = self.federation
+        return Client(number, known.public_size, known.classes, self.codec, known.public)
+
     def open(self) -> None:
-        """Everybody gets the round's broadcast."""
-        downlinks = self.server.open_round()
-        self.jobs = [client.receive(downlinks[client.number]) for client in self.clients]
-        self.handed = {number: {"downlink": len(data), "uplink": 0, "report": 0} for number, data in downlinks.items()}
+        """Everybody who is asked gets the round's downlink."""
+        self.jobs, self.resyncs, self.handed = [], [], {}
+        self.deliver(self.server.open_round())
+        self.jobs.sort(key=lambda job: job.client)
+
+    def deliver(self, downlinks: Mapping[int, bytes]) -> None:
+        """Hand downlinks over, and pass on whatever comes back at once."""
+        for number, downlink in downlinks.items():
+            broadcast, *catch_up = frame.split(downlink)
+            self._count(number, "downlink", broadcast)
+            for data in catch_up:
+                self._count(number, "catch_up", data)
+            task = self.clients[number].receive(downlink)
+            if isinstance(task, Job):
+                self.jobs.append(task)
+                continue
+            self.resyncs.append(number)
+            for data in task:
+                self._count(number, "uplink", data)
+                self.server.take(number, data)
+        if resets := self.server.resets():
+            self.deliver(resets)
 
     def replies(self, silent: Collection[int] = ()) -> list[Reply]:
         """What everybody answers; nobody knows the silent samples."""
         replies = []
-        for client, job in zip(self.clients, self.jobs, strict=True):
-            metrics = {"loss": 1 / (1 + client.number)}
-            uplink, report = client.reply(job, Result(soft_labels(job.client, job.round, job.request), metrics))
+        for job in self.jobs:
+            value = soft_labels(job.client, job.round, job.request, self.federation.classes)
+            uplink, report = self.clients[job.client].reply(job, Result(value, {"loss": 1 / (1 + job.client)}))
             if silent:
-                known = job.request[~np.isin(job.request, list(silent))]
-                labels = Labels(known, soft_labels(job.client, job.round, known))
+                known = ~np.isin(job.request, list(silent))
+                labels = Labels(job.request[known], value[known])
                 uplink = self.codec.encode(Uplink(job.round, job.attempt, job.client, labels))
-            replies += [(client.number, uplink), (client.number, report)]
-            self.handed[client.number] |= {"uplink": len(uplink), "report": len(report)}
+            replies += [(job.client, uplink), (job.client, report)]
+            self._count(job.client, "uplink", uplink)
+            self._count(job.client, "report", report)
         return replies
 
     def play(self, silent: Collection[int] = (), arrange: Arrange = list) -> ClosedRound:
@@ -74,17 +96,40 @@ class Town:
         self.open()
         for sender, data in arrange(self.replies(silent)):
             self.server.take(sender, data)
-        return self.server.close_round()
+        closed = self.server.close_round()
+        assert closed is not None
+        return closed
+
+    def counted(self) -> dict[int, dict[Column, int]]:
+        """The round's ledger, in the form of `handed`."""
+        return {
+            client: {column: total.size for column, total in columns.items()}
+            for client, columns in self.ledger.by_client().items()
+        }
+
+    def _count(self, client: int, column: Column, data: bytes) -> None:
+        self.handed.setdefault(client, dict.fromkeys(COLUMNS, 0))[column] += len(data)
 
 
 def memory(server: Server) -> tuple[object, ...]:
-    """All that the server knows at the end of a round, in a form that == compares bit by bit."""
+    """All that the server knows at the end of a round, in a form that == compares bit by bit.
+
+    What was rejected is left out: it is counted, and that is all.
+    """
     state, sync = server.state, server.state.sync
     known = None
     if sync is not None:
         signal = None if sync.signal is None else sync.signal.tolist()
         known = (sync.round, sync.index.tolist(), signal, sync.fresh.tobytes(), sync.dropped.tolist())
-    return (*entries(state.cache), state.round, known, state.digest, deepcopy(server.ledger))
+    held = state.holdings.acknowledged.tolist(), state.holdings.drawn.tolist()
+    columns = [column for column in COLUMNS if column != "rejected"]
+    total = {column: server.ledger.total[column] for column in columns}
+    by_client = {
+        client: {column: its[column] for column in columns}
+        for client, its in server.ledger.by_client().items()
+        if any(its[column].size for column in columns)
+    }
+    return (*entries(state.cache), *held, state.round, state.attempt, known, state.digest, total, by_client)
 
 
 def entries(table: CacheTable) -> tuple[bytes, list[int]]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,13 +10,13 @@ import pytest
 
 from scarlet.core.cache import ABSENT
 from scarlet.core.method import Method
-from scarlet.core.server import ClosedRound, Server, entropy
-from scarlet.core.types import Broadcast, Index, Labels, Report, Uplink, Values
-from scarlet.errors import MessageError
+from scarlet.core.check import entropy
+from scarlet.core.server import REPORT_LIMIT, ClosedRound, Federation, Server
+from scarlet.core.types import Broadcast, CatchUp, Index, Labels, Message, Report, Resync, Uplink, Values
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.wire.codec import Reference
-from scarlet.wire.ledger import Ledger
+from scarlet.wire.ledger import COLUMNS, Bytes, Ledger
 from tests.core.federation import FEDERATION, METHODS, Reply, Town, entries, memory, same_labels, soft_labels
 
 ROUNDS = 25
@@ -49,7 +50,9 @@ def test_every_client_is_taught_what_the_server_taught_and_holds_the_same_cache(
         for reply in town.replies(silent_samples(round)):
             town.server.take(*reply)
         last = town.server.close_round()
-        assert last.round == round
+        assert last is not None
+        assert (last.round, last.attempt, last.answers, last.resets) == (round, 0, FEDERATION.clients, 0)
+        assert not last.rejections
         assert town.server.state.digest == last.taught.digest()
         reused += round > 1 and last.hit_ratio > 0
         dropped += len(last.taught.index) < FEDERATION.public_per_round
@@ -57,21 +60,40 @@ def test_every_client_is_taught_what_the_server_taught_and_holds_the_same_cache(
     assert reused > 15 or method.cache == dsfl(DsflConfig()).cache
 
 
+PARTIAL = replace(FEDERATION, clients=7, participation=0.5)
+
+
 @each_method
-def test_the_ledger_holds_the_bytes_that_were_handed_over(method: Method) -> None:
-    town = Town(method)
-    total = {"uplink": 0, "downlink": 0, "report": 0}
+@pytest.mark.parametrize("federation", [FEDERATION, PARTIAL], ids=["all clients", "half of the clients"])
+def test_the_ledger_holds_the_bytes_that_were_handed_over(method: Method, federation: Federation) -> None:
+    town = Town(method, federation)
+    total = dict.fromkeys(COLUMNS, 0)
     for round in range(1, ROUNDS + 1):
         town.play(silent_samples(round))
-        counted = {
-            client: {column: bytes.payload + bytes.frame for column, bytes in columns.items()}
-            for client, columns in town.ledger.by_client().items()
-        }
-        assert counted == town.handed
+        assert town.counted() == town.handed
         for columns in town.handed.values():
             for column, size in columns.items():
                 total[column] += size
-    assert {column: bytes.payload + bytes.frame for column, bytes in town.ledger.total.items()} == total
+    assert {column: bytes.size for column, bytes in town.ledger.total.items()} == total
+    assert (total["catch_up"] > 0) == (federation is PARTIAL and method.cache != dsfl(DsflConfig()).cache)
+
+
+@each_method
+@pytest.mark.parametrize("participation", [0.01, 0.3, 0.5, 0.99, 1.0])
+def test_a_round_asks_and_bills_round_pK_clients_and_nobody_else(method: Method, participation: float) -> None:
+    federation = replace(FEDERATION, clients=7, participation=participation)
+    town, seen = Town(method, federation), set()
+    for _ in range(60):
+        downlinks = town.server.open_round()
+        assert len(downlinks) == max(1, round(participation * 7))
+        assert set(town.ledger.by_client()) == set(downlinks)
+        seen |= set(downlinks)
+        town.deliver(downlinks)
+        for sender, data in town.replies():
+            town.server.take(sender, data)
+        assert town.server.close_round() is not None
+        town.jobs = []
+    assert seen == set(range(7))
 
 
 @each_method
@@ -153,10 +175,10 @@ def test_a_requested_sample_that_nobody_answered_leaves_the_round_and_the_cache(
 
 
 @each_method
-def test_a_round_that_nobody_answers_teaches_nothing_new_and_the_next_goes_on(method: Method) -> None:
+def test_a_round_in_which_nobody_knows_a_sample_teaches_nothing_new_and_the_next_goes_on(method: Method) -> None:
     town = Town(method)
-    town.open()
-    closed = town.server.close_round()
+    closed = town.play(silent=range(FEDERATION.public_size))
+    assert closed.answers == FEDERATION.clients
     assert len(closed.taught.index) == 0
     assert math.isnan(closed.teacher_entropy)
     assert len(town.play().taught.index) == FEDERATION.public_per_round
@@ -185,9 +207,11 @@ def test_reports_are_kept_by_client() -> None:
     }
 
 
-def uplink(request: Index, value: Values | None = None, *, round: int = 6, client: int = 0) -> bytes:
+def uplink(
+    request: Index, value: Values | None = None, *, round: int = 6, attempt: int = 0, client: int = 0
+) -> bytes:
     value = np.full((len(request), FEDERATION.classes), 1 / 3, np.float32) if value is None else value
-    return CODEC.encode(Uplink(round, 0, client, Labels(request, value)))
+    return CODEC.encode(Uplink(round, attempt, client, Labels(request, value)))
 
 
 def rows(request: Index, *first: float) -> Values:
@@ -198,78 +222,163 @@ def rows(request: Index, *first: float) -> Values:
 
 
 BAD: dict[str, tuple[Callable[[Index], bytes], str]] = {
-    "the round before": (lambda request: uplink(request, round=5), "answers round 5 in round 6"),
-    "the round after": (lambda request: uplink(request, round=7), "answers round 7 in round 6"),
-    "an old report": (lambda _: CODEC.encode(Report(5, 0, 0, {})), "answers round 5 in round 6"),
+    "the round before": (lambda request: uplink(request, round=5), "wrong round"),
+    "the round after": (lambda request: uplink(request, round=7), "wrong round"),
+    "another attempt": (lambda request: uplink(request, attempt=1), "wrong round"),
+    "an old report": (lambda _: CODEC.encode(Report(5, 0, 0, {})), "wrong round"),
+    "a report of another attempt": (lambda _: CODEC.encode(Report(6, 1, 0, {})), "wrong round"),
+    "an old resync": (lambda _: CODEC.encode(Resync(5, 0, 0)), "wrong round"),
     "an unrequested sample": (
         lambda request: uplink(np.setdiff1d(np.arange(FEDERATION.public_size), request)[:1]),
-        "were not requested",
+        "wrong samples",
     ),
     "one unrequested sample among requested ones": (
         lambda request: uplink(np.append(request[:-1], FEDERATION.public_size)),
-        "were not requested",
+        "wrong samples",
     ),
-    "too many classes": (lambda request: uplink(request, rows(request, 1, 0, 0, 0)), "4 classes where there are 3"),
-    "too few classes": (lambda request: uplink(request, rows(request, 1, 0)), "2 classes where there are 3"),
-    "NaN": (lambda request: uplink(request, rows(request, math.nan, 0.5, 0.5)), "NaN or infinity"),
-    "infinity": (lambda request: uplink(request, rows(request, math.inf, 0, 0)), "NaN or infinity"),
-    "a negative entry": (lambda request: uplink(request, rows(request, -0.5, 1, 0.5)), "a negative entry"),
-    "a sum above 1": (lambda request: uplink(request, rows(request, 0.5, 0.5, 0.01)), "does not sum to 1"),
-    "a sum below 1": (lambda request: uplink(request, rows(request, 0.5, 0.4, 0.09)), "does not sum to 1"),
-    "zeros": (lambda request: uplink(request, rows(request, 0, 0, 0)), "does not sum to 1"),
-    "another's report": (lambda _: CODEC.encode(Report(6, 0, 1, {"loss": 9})), "only somebody else may send"),
-    "another's answer": (lambda request: uplink(request, client=1), "only somebody else may send"),
-    "a broadcast": (
-        lambda request: CODEC.encode(Broadcast(6, 0, request, None, bytes(8))),
-        "only somebody else may send",
+    "too many classes": (lambda request: uplink(request, rows(request, 1, 0, 0, 0)), "wrong shape"),
+    "too few classes": (lambda request: uplink(request, rows(request, 1, 0)), "wrong shape"),
+    "no classes": (lambda request: uplink(request, np.empty((len(request), 0), np.float32)), "wrong shape"),
+    "NaN": (lambda request: uplink(request, rows(request, math.nan, 0.5, 0.5)), "not finite"),
+    "infinity": (lambda request: uplink(request, rows(request, math.inf, 0, 0)), "not finite"),
+    "minus infinity": (lambda request: uplink(request, rows(request, -math.inf, 1, 0)), "not finite"),
+    "a negative entry": (lambda request: uplink(request, rows(request, -0.5, 1, 0.5)), "negative"),
+    "a sum above 1": (lambda request: uplink(request, rows(request, 0.5, 0.5, 0.01)), "unnormalised"),
+    "a sum below 1": (lambda request: uplink(request, rows(request, 0.5, 0.4, 0.09)), "unnormalised"),
+    "a sum beyond all floats": (lambda request: uplink(request, rows(request, 3e38, 3e38, 3e38)), "unnormalised"),
+    "zeros": (lambda request: uplink(request, rows(request, 0, 0, 0)), "unnormalised"),
+    "another's report": (lambda _: CODEC.encode(Report(6, 0, 1, {"loss": 9})), "unknown client"),
+    "another's answer": (lambda request: uplink(request, client=1), "unknown client"),
+    "another's resync": (lambda _: CODEC.encode(Resync(6, 0, 1)), "unknown client"),
+    "a broadcast": (lambda request: CODEC.encode(Broadcast(6, 0, request, None, bytes(8), bytes(8))), "unknown client"),
+    "a catch-up": (
+        lambda request: CODEC.encode(CatchUp(6, 0, 0, True, Labels(request, rows(request, 0, 0, 1)))),
+        "unknown client",
     ),
-    "half a message": (lambda request: uplink(request)[:-3], "announces"),
-    "a changed byte": (lambda request: uplink(request)[:-1] + b"\xff", "checksum"),
-    "no bytes": (lambda _: b"", "fewer than"),
+    "half a message": (lambda request: uplink(request)[:-3], "unreadable"),
+    "a changed byte": (lambda request: uplink(request)[:-1] + b"\xff", "unreadable"),
+    "two messages in one": (lambda request: uplink(request) + CODEC.encode(Report(6, 0, 0, {})), "unreadable"),
+    "no bytes": (lambda _: b"", "unreadable"),
+    "as much junk as may be sent": (lambda _: bytes(REPORT_LIMIT), "unreadable"),
+    "a byte more than may be sent": (lambda _: bytes(REPORT_LIMIT + 1), "too large"),
+    "a report that is too long": (lambda _: CODEC.encode(Report(6, 0, 0, {"x" * REPORT_LIMIT: 1.0})), "too large"),
 }
+
+
+def pair(method: Method, rounds: int, federation: Federation = FEDERATION) -> tuple[Town, Town]:
+    """Two towns with the same past."""
+    towns = Town(method, federation), Town(method, federation)
+    for _ in range(rounds):
+        for town in towns:
+            town.play()
+    assert memory(towns[0].server) == memory(towns[1].server)
+    return towns
+
+
+def take_bad(town: Town, sender: int, *bad: bytes) -> None:
+    """Messages that are counted as rejected, byte by byte, and change nothing else."""
+    for data in bad:
+        before, counted = memory(town.server), town.ledger.round_total("rejected")
+        town.server.take(sender, data)
+        assert memory(town.server) == before
+        assert town.server.resets() == {}
+        assert town.ledger.round_total("rejected") == counted + Bytes(payload=0, frame=len(data))
+
+
+def assert_same(town: Town, closed: ClosedRound, undisturbed: Town, expected: ClosedRound) -> None:
+    assert same_labels(closed.taught, expected.taught)
+    assert (closed.reports, closed.answers, closed.resets) == (expected.reports, expected.answers, expected.resets)
+    assert memory(town.server) == memory(undisturbed.server)
+    assert not expected.rejections
 
 
 @pytest.mark.parametrize(("make", "reason"), BAD.values(), ids=BAD)
 @pytest.mark.parametrize("mends", [True, False], ids=["then the honest one", "then silence"])
-def test_a_bad_message_is_refused_and_changes_nothing(make: Callable[[Index], bytes], reason: str, mends: bool) -> None:
+def test_a_bad_message_is_counted_by_its_reason_and_changes_nothing_else(
+    make: Callable[[Index], bytes], reason: str, mends: bool
+) -> None:
     """Client 0 sends it, and then either its honest answer and report, or nothing more."""
-    method = METHODS["scarlet, delete"]()
-    town, undisturbed = Town(method), Town(method)
-    for _ in range(5):
-        town.play()
-        undisturbed.play()
+    town, undisturbed = pair(METHODS["scarlet, delete"](), 5)
 
     def honest(replies: list[Reply]) -> list[Reply]:
         return [reply for reply in replies if mends or reply[0] != 0]
 
     def disturb(replies: list[Reply]) -> list[Reply]:
         assert 1 < len(town.jobs[0].request) < FEDERATION.public_per_round
-        before = memory(town.server)
-        with pytest.raises(MessageError, match=reason):
-            town.server.take(0, make(town.jobs[0].request))
-        assert memory(town.server) == before
+        take_bad(town, 0, make(town.jobs[0].request))
         return honest(replies)
 
     disturbed, expected = town.play(arrange=disturb), undisturbed.play(arrange=honest)
-    assert same_labels(disturbed.taught, expected.taught)
-    assert disturbed.reports == expected.reports
-    assert memory(town.server) == memory(undisturbed.server)
+    assert disturbed.rejections == {reason: 1}
+    assert_same(town, disturbed, undisturbed, expected)
+    assert_same(town, town.play(), undisturbed, undisturbed.play())
 
 
-def test_a_second_answer_is_refused_and_changes_nothing() -> None:
-    town, undisturbed = Town(METHODS["dsfl"]()), Town(METHODS["dsfl"]())
+def test_many_bad_messages_in_a_round_are_each_counted() -> None:
+    town, undisturbed = pair(METHODS["scarlet, refresh"](), 5)
+
+    def disturb(replies: list[Reply]) -> list[Reply]:
+        for make, _ in BAD.values():
+            take_bad(town, 0, make(town.jobs[0].request))
+        return replies
+
+    closed = town.play(arrange=disturb)
+    assert closed.rejections == Counter(reason for _, reason in BAD.values())
+    assert_same(town, closed, undisturbed, undisturbed.play())
+
+
+def test_a_second_answer_is_counted_and_changes_nothing_else() -> None:
+    town, undisturbed = pair(METHODS["dsfl"](), 0)
 
     def disturb(replies: list[Reply]) -> list[Reply]:
         town.server.take(*replies[0])
-        before = memory(town.server)
-        for again in (replies[0][1], uplink(town.jobs[0].request, round=1)):  # the same bytes, and others
-            with pytest.raises(MessageError, match="client 0 answers a second time"):
-                town.server.take(0, again)
-        assert memory(town.server) == before
+        take_bad(town, 0, replies[0][1], uplink(town.jobs[0].request, round=1))  # the same bytes, and others
         return replies[1:]
 
-    assert same_labels(town.play(arrange=disturb).taught, undisturbed.play().taught)
-    assert memory(town.server) == memory(undisturbed.server)
+    closed = town.play(arrange=disturb)
+    assert closed.rejections == {"second answer": 2}
+    assert_same(town, closed, undisturbed, undisturbed.play())
+
+
+def test_whoever_was_not_asked_is_counted_and_changes_nothing_else() -> None:
+    town, undisturbed = pair(METHODS["scarlet, delete"](), 5, PARTIAL)
+
+    def disturb(replies: list[Reply]) -> list[Reply]:
+        idle = sorted(set(range(PARTIAL.clients)) - {job.client for job in town.jobs})
+        for sender in (*idle, PARTIAL.clients, 10**9, -1):
+            take_bad(town, sender, uplink(town.jobs[0].request, client=max(sender, 0)))
+            take_bad(town, sender, CODEC.encode(Report(6, 0, max(sender, 0), {})), b"")
+            take_bad(town, sender, CODEC.encode(Resync(6, 0, max(sender, 0))), bytes(10**6))
+        return replies
+
+    closed = town.play(arrange=disturb)
+    assert closed.rejections == {"unknown client": 5 * (PARTIAL.clients - PARTIAL.asked + 3)}
+    assert_same(town, closed, undisturbed, undisturbed.play())
+
+
+def test_a_message_larger_than_any_answer_is_refused_before_it_is_decoded() -> None:
+    class Watched(Reference):
+        longest = 0
+
+        def decode(self, data: bytes) -> Message:
+            self.longest = max(self.longest, len(data))
+            return super().decode(data)
+
+    federation = replace(FEDERATION, public_size=600, public_per_round=500)
+    codec = Watched()
+    server = Server(METHODS["dsfl"](), federation, codec, Ledger())
+    broadcast = CODEC.decode(server.open_round()[0])
+    assert isinstance(broadcast, Broadcast)
+    largest = uplink(broadcast.request, round=1)
+    assert len(largest) > REPORT_LIMIT
+    server.take(0, largest + b"x")
+    server.take(0, bytes(10**6))
+    assert codec.longest == 0
+    server.take(0, largest)
+    assert codec.longest == len(largest)
+    closed = server.close_round()
+    assert closed is not None
+    assert (closed.answers, closed.rejections) == (1, {"too large": 2})
 
 
 def test_a_client_may_answer_a_part_of_the_request_or_nothing() -> None:
@@ -279,6 +388,7 @@ def test_a_client_may_answer_a_part_of_the_request_or_nothing() -> None:
     town.server.take(0, uplink(request[:1], round=1))
     town.server.take(1, uplink(request[1:1], round=1, client=1))
     closed = town.server.close_round()
+    assert closed is not None
     assert closed.taught.index.tolist() == [2]
     np.testing.assert_allclose(closed.taught.value, np.full((1, 3), 1 / 3), rtol=1e-6)
 
@@ -290,7 +400,9 @@ def test_the_rounding_of_a_float32_softmax_over_many_classes_is_no_reason_to_ref
     scores = np.random.default_rng(0).normal(0, 5, (len(town.jobs[0].request), classes)).astype(np.float32)
     value = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True, dtype=np.float32)
     town.server.take(0, uplink(town.jobs[0].request, value, round=1))
-    assert len(town.server.close_round().taught.index) == FEDERATION.public_per_round
+    closed = town.server.close_round()
+    assert closed is not None
+    assert len(closed.taught.index) == FEDERATION.public_per_round
 
 
 def test_taking_or_closing_without_an_open_round_is_a_programming_error() -> None:
@@ -299,10 +411,12 @@ def test_taking_or_closing_without_an_open_round_is_a_programming_error() -> Non
         server.take(0, uplink(np.array([1]), round=1))
     with pytest.raises(RuntimeError, match="no round is open"):
         server.close_round()
+    with pytest.raises(RuntimeError, match="no round is open"):
+        server.resets()
 
 
 def test_entropy_is_0_of_a_point_mass_and_ln_N_of_a_uniform_label() -> None:
     value = np.array([[1, 0, 0, 0], [0.25] * 4, [0.5, 0.5, 0, 0]], np.float32)
     np.testing.assert_allclose(entropy(value), [0, math.log(4), math.log(2)])
-    closed = ClosedRound(1, Labels(np.arange(3), value), 0.0, {})
+    closed = ClosedRound(1, 0, Labels(np.arange(3), value), 0.0, 1, 0, {}, {})
     assert closed.teacher_entropy == pytest.approx(math.log(2))

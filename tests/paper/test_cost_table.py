@@ -65,4 +65,5 @@ def test_one_client_that_stands_for_all_costs_as_much_as_all_together(method: Me
     traffic = play(method, FEDERATION, 20, "reference")
     assert traffic.uplink.tolist() == uplink
     assert traffic.downlink.tolist() == downlink
+    assert not traffic.catch_up.any()
     assert traffic.total == town.ledger.cumulative_payload

@@ -1,13 +1,9 @@
 from __future__ import annotations
 
-from typing import get_args
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scarlet.wire.ledger import Bytes, Column, Ledger
-
-COLUMNS: tuple[Column, ...] = get_args(Column)
+from scarlet.wire.ledger import COLUMNS, Bytes, Column, Ledger
 
 Entry = tuple[Column, int, int, int]  # column, client, payload, frame
 entry = st.tuples(st.sampled_from(COLUMNS), st.integers(0, 3), st.integers(0, 10**12), st.integers(0, 100))
@@ -47,9 +43,12 @@ def test_a_round_counts_only_what_was_added_since_it_was_opened(rounds: list[lis
             assert columns[column] == literal_sum(last, column, client)
 
 
-def test_the_papers_cost_is_the_payload_of_both_directions_without_frames_and_reports() -> None:
-    ledger = written([[("uplink", 0, 100, 7), ("report", 0, 10_000, 7)], [("downlink", 1, 20, 7), ("uplink", 1, 3, 7)]])
-    assert ledger.cumulative_payload == 123
+def test_the_papers_cost_is_what_the_method_sends_without_frames_reports_and_what_was_rejected() -> None:
+    rounds: list[list[Entry]] = [
+        [("uplink", 0, 100, 7), ("report", 0, 10_000, 7), ("rejected", 0, 50_000, 7)],
+        [("downlink", 1, 20, 7), ("uplink", 1, 3, 7), ("catch_up", 1, 4_000, 7)],
+    ]
+    assert written(rounds).cumulative_payload == 4_123
 
 
 def test_a_new_ledger_is_empty() -> None:

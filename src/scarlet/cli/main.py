@@ -16,10 +16,15 @@ COMMANDS = {
         "scarlet.cli.compare",
         "run several methods on the same data: scarlet compare scarlet dsfl --seeds 0,1,2",
     ),
+    "resume": ("scarlet.cli.resume", "go on with a run or a comparison that was cut off: scarlet resume DIR"),
     "costs": ("scarlet.cli.costs", "megabytes a round of every method, without training"),
     "simulate-cache": (
         "scarlet.cli.simulate",
         "share of cache hits for several cache durations, without training",
+    ),
+    "chaos": (
+        "scarlet.cli.chaos",
+        "play schedules of faults and check that nothing breaks: scarlet chaos --schedules 200",
     ),
     "report": ("scarlet.cli.report", "make report.html from finished runs: scarlet report DIR... --out FILE"),
     "data": (

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from scarlet.errors import ConfigError, unknown
+from scarlet.flat import converted
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def method_in(arguments: Sequence[str]) -> list[str]:
     for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
         if word.split("=")[0] == "--config":
             path = Path(word.partition("=")[2] or following)
-            method = _table(path).get("method")
+            method = table_in(path).get("method")
             return [method] if isinstance(method, str) else []
     return []
 
@@ -108,16 +108,17 @@ def _one_line(boxed: str) -> str:
 
 def _read(path: Path, options: Mapping[str, Option]) -> dict[str, Any]:
     """The options in a TOML file, or in the config.json of an earlier run."""
-    table = _table(path)
+    table = table_in(path)
     table.pop("method", None)
     names = {name.replace("-", "_"): value for name, value in table.items()}
     for name in names:
         if name not in options or name == "config":
             raise unknown(f"option in {path}", name, set(options) - {"config"})
-    return {name: _converted(name, options[name].hint, value, path) for name, value in names.items()}
+    return {name: converted(name, options[name].hint, value, str(path)) for name, value in names.items()}
 
 
-def _table(path: Path) -> dict[str, object]:
+def table_in(path: Path) -> dict[str, object]:
+    """The content of a TOML file, or of a JSON file."""
     try:
         content = path.read_text()
         table = json.loads(content) if path.suffix == ".json" else tomllib.loads(content)
@@ -128,37 +129,6 @@ def _table(path: Path) -> dict[str, object]:
     if not isinstance(table, dict):
         raise ConfigError(f"config {path} must be a table of options, got {type(table).__name__}")
     return table
-
-
-def _converted(name: str, hint: Any, value: object, path: Path) -> object:
-    """A value of a file as the type of its option."""
-    kinds = _kinds(hint)
-    if value is None and NoneType in kinds:
-        return None
-    if isinstance(value, str) and Path in kinds:
-        return Path(value)
-    if isinstance(value, int) and not isinstance(value, bool) and float in kinds:
-        return float(value)
-    if value in [kind for kind in kinds if not isinstance(kind, type)]:
-        return value
-    if type(value) in kinds:
-        return value
-    if isinstance(value, list) and tuple in kinds and all(type(item) is int for item in value):
-        return tuple(value)
-    names = " or ".join(kind.__name__ if isinstance(kind, type) else repr(kind) for kind in kinds)
-    raise ConfigError(f"{name} in {path} must be {names}, got {value!r}")
-
-
-def _kinds(hint: Any) -> list[Any]:
-    """The types and literal values that a type hint admits."""
-    origin = get_origin(hint)
-    if origin is Annotated:
-        return _kinds(get_args(hint)[0])
-    if origin in (Union, UnionType):
-        return [kind for part in get_args(hint) for kind in _kinds(part)]
-    if origin is Literal:
-        return list(get_args(hint))
-    return [origin or hint]
 
 
 def integers(name: str, text: str) -> tuple[int, ...]:

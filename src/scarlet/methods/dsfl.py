@@ -8,7 +8,8 @@ from typing import Annotated
 from typing_extensions import Doc
 
 from scarlet.core.method import Method
-from scarlet.parts.aggregate import era, mean
+from scarlet.parts.aggregate import era
+from scarlet.parts.robust import Average, average
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,8 @@ class DsflConfig:
     """What DS-FL adds to the options of every method."""
 
     temperature: Annotated[float, Doc("T of ERA; smaller is sharper, and more classes need a smaller one")] = 0.1
+    average: Annotated[Average, Doc("of the clients' labels; median and trimmed withstand false ones")] = "mean"
+    trim: Annotated[float, Doc("share that the trimmed mean leaves out at either end")] = 0.2
 
     def __post_init__(self) -> None:
         dsfl(self)
@@ -23,4 +26,4 @@ class DsflConfig:
 
 def dsfl(config: DsflConfig) -> Method:
     """Every sample of the round is labelled by everyone, averaged, and sharpened by a softmax over probabilities."""
-    return Method(aggregate=mean(then=era(config.temperature)))
+    return Method(aggregate=average(config.average, config.trim, then=era(config.temperature)))

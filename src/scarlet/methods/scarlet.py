@@ -9,7 +9,8 @@ from typing_extensions import Doc
 
 from scarlet.core.cache import Duration, OnExpiry
 from scarlet.core.method import Method
-from scarlet.parts.aggregate import mean, power
+from scarlet.parts.aggregate import power
+from scarlet.parts.robust import Average, average
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,8 @@ class ScarletConfig:
 
     beta: Annotated[float, Doc("sharpness of Enhanced ERA; 1 leaves the mean as it is")] = 1.5
     cache_duration: Annotated[int, Doc("D, the rounds that a cached label serves; 0 never hits")] = 30
+    average: Annotated[Average, Doc("of the clients' labels; median and trimmed withstand false ones")] = "mean"
+    trim: Annotated[float, Doc("share that the trimmed mean leaves out at either end")] = 0.2
     on_expiry: Annotated[OnExpiry, Doc("refresh an expired entry, or delete it as the paper does")] = "refresh"
 
     def __post_init__(self) -> None:
@@ -30,6 +33,6 @@ def scarlet(config: ScarletConfig) -> Method:
     cache_duration=0 and beta=1 give plain averaging without a cache.
     """
     return Method(
-        aggregate=mean(then=power(config.beta)),
+        aggregate=average(config.average, config.trim, then=power(config.beta)),
         cache=Duration(config.cache_duration, config.on_expiry),
     )
