@@ -13,7 +13,7 @@ from scarlet.experiment import Watcher, run
 from scarlet.methods.registry import entry_of
 from scarlet.problem import Data
 from scarlet.records import RunResult
-from scarlet.run_directory import claim, write_json
+from scarlet.run_directory import check_free, write_json
 
 
 def compare(
@@ -34,12 +34,13 @@ def compare(
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"seeds must differ, got {','.join(map(str, seeds))}; each is one repetition")
     if out is not None:
-        claim(out)
+        check_free(out)
     results: list[RunResult] = []
     names = _names(methods)
-    for seed, (method, name) in product(seeds, zip(methods, names, strict=True)):
-        directory = None if out is None else out / f"{name}-seed{seed}"
-        results.append(run(method, replace(config, seed=seed), out=directory, data=data, watchers=watchers))
+    settings = [replace(config, seed=seed) for seed in seeds]  # all of them, so that a bad seed is found at once
+    for setting, (method, name) in product(settings, zip(methods, names, strict=True)):
+        directory = None if out is None else out / f"{name}-seed{setting.seed}"
+        results.append(run(method, setting, out=directory, data=data, watchers=watchers))
         if results[-1].interrupted:
             break
     if out is not None:

@@ -71,6 +71,7 @@ def run(
 
         records: list[RoundRecord] = []
         digest: str | None = None
+        learned = weights  # of the server, after the last whole round
         try:
             with LocalTransport(setup, problem.resident, workers) as transport:
                 for round in range(1, config.rounds + 1):
@@ -80,16 +81,17 @@ def run(
                     closed = server.close_round()
                     measured = learner.evaluate() if setup.evaluates(round) else None
                     record = _record(closed, measured, ledger, time.perf_counter() - started)
+                    learned = {name: value.clone() for name, value in learner.model.state_dict().items()}
                     records.append(record)
                     for watcher in watchers:
                         watcher.round(record, ledger)
                 digest = _digest([weights_digest(learner.model.state_dict()), *transport.digests()])
         except KeyboardInterrupt:
             pass
-        summary = summarise(records, ledger, digest)
+        summary = summarise(records, digest)
         result = RunResult(entry.name, flat, records, summary | {"public_fingerprint": problem.public_fingerprint})
         for watcher in watchers:
-            watcher.finish(result, learner.model.state_dict())
+            watcher.finish(result, learned)
     return result
 
 

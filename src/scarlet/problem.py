@@ -101,8 +101,10 @@ def _load(private_name: str, public_name: str | None, public_size: int | None, d
     public = public_name or info(private_name).public
     assert public is not None  # load_private accepts only sets that have a partner
     channels, height, width = private.train_images.shape[1:]
-    images = load_public(public, data_dir, (channels, height, width), public_size)
-    return Data(private, images if public_size else images[:_PUBLIC_AT_MOST])
+    # The size is settled first, because the choice of images depends on it: asked for by name or by default, it must
+    # give the same images.
+    size = public_size or min(_PUBLIC_AT_MOST, info(public).source.counts(data_dir).train or _PUBLIC_AT_MOST)
+    return Data(private, load_public(public, data_dir, (channels, height, width), size))
 
 
 def prepare(config: Config, data: Data | None = None, model: ModelFactory | None = None) -> Problem:

@@ -9,8 +9,6 @@ from importlib.metadata import version
 
 import numpy as np
 
-from scarlet.wire.ledger import Ledger
-
 LAST_ROUNDS = 10  # a summary is a mean over this many rounds at the end, because one round's accuracy is noisy
 
 
@@ -47,9 +45,13 @@ class RunResult:
         return bool(self.summary["interrupted"])
 
 
-def summarise(rounds: Sequence[RoundRecord], ledger: Ledger, weights_digest: str | None) -> dict[str, object]:
+def summarise(rounds: Sequence[RoundRecord], weights_digest: str | None) -> dict[str, object]:
     """Means of the last rounds, and totals. `weights_digest` is None for a run that was interrupted."""
+    # Sums of the records, not the ledger's totals: those include a round that Ctrl-C cut short.
     last = rounds[-LAST_ROUNDS:]
+
+    def total(of: Callable[[RoundRecord], int]) -> int:
+        return sum(map(of, rounds))
 
     def mean(of: Callable[[RoundRecord], float | None]) -> float | None:
         values = [value for value in map(of, last) if value is not None]
@@ -63,10 +65,12 @@ def summarise(rounds: Sequence[RoundRecord], ledger: Ledger, weights_digest: str
         "server_loss": mean(lambda record: record.server_loss),
         "cache_hit_ratio": mean(lambda record: record.cache_hit_ratio),
         "mean_teacher_entropy": mean(lambda record: record.mean_teacher_entropy),
-        "cumulative_bytes": ledger.cumulative_payload,
-        **{f"{column}_bytes": total.payload for column, total in ledger.total.items() if column != "report"},
-        **{f"{column}_frame_bytes": total.frame for column, total in ledger.total.items() if column != "report"},
-        "report_bytes": ledger.total["report"].payload + ledger.total["report"].frame,
+        "cumulative_bytes": rounds[-1].cumulative_bytes if rounds else 0,
+        "uplink_bytes": total(lambda record: record.uplink_bytes),
+        "downlink_bytes": total(lambda record: record.downlink_bytes),
+        "uplink_frame_bytes": total(lambda record: record.uplink_frame_bytes),
+        "downlink_frame_bytes": total(lambda record: record.downlink_frame_bytes),
+        "report_bytes": total(lambda record: record.report_bytes),
         "seconds": sum(record.seconds for record in rounds),
         "weights_digest": weights_digest,
         "versions": {

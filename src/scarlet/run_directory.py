@@ -20,27 +20,35 @@ from scarlet.wire.ledger import Column, Ledger
 _COLUMNS: tuple[Column, ...] = ("uplink", "downlink", "report")
 
 
-def claim(directory: Path) -> Path:
-    """Make a directory for a run, or take an empty one; one that holds anything is left alone."""
+def check_free(directory: Path) -> None:
+    """Raise ConfigError unless the directory is new or empty, without making it."""
     if directory.exists() and not directory.is_dir():
         raise ConfigError(f"out must be a directory, and {directory} is a file; choose another name")
     if directory.is_dir() and any(directory.iterdir()):
         raise ConfigError(f"out must be new or empty, and {directory} holds files already; choose another name")
+    above = next(folder for folder in directory.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise ConfigError(f"out cannot be made: {directory}: {above} is a file; choose another name")
+
+
+def make(directory: Path) -> None:
+    """Make the directory of a run."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"out cannot be made: {directory}: {error.strerror}; choose another name") from None
-    return directory
 
 
 class RunDirectory:
     """Writes a run as it goes: each round is on disk before the next begins."""
 
     def __init__(self, path: Path) -> None:
-        self.path = claim(path)
+        check_free(path)
+        self.path = path
 
     def start(self, config: Mapping[str, object], problem: Problem, expected: Estimate) -> None:
-        """Write the options and the figure of the partition."""
+        """Make the directory, and write the options and the figure of the partition."""
+        make(self.path)
         write_json(self.path / "config.json", config)
         (self.path / "metrics.jsonl").touch()
         title = f"{problem.data.private.name}, alpha = {problem.config.alpha}, seed {problem.config.seed}"

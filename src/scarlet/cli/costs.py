@@ -43,17 +43,17 @@ def _print(costs: Sequence[Cost], config: CostsConfig) -> None:
 
     samples = f"{config.public_per_round} of {config.public_size} samples a round"
     title = f"{config.clients} clients, {config.rounds} rounds, {samples}, {config.codec} codec"
-    drawn = table(title, ("method", "on expiry", "MB up a round", "MB down a round", "GB in all"))
+    drawn = table(title, ("method", "on expiry", "MB up", "max", "MB down", "max", "GB in all"))
     for cost in costs:
         drawn.add_row(
             METHODS[cost.method].title,
             cost.on_expiry or "-",
-            _spread(cost.uplink_mb),
-            _spread(cost.downlink_mb),
+            *_spread(cost.uplink_mb),
+            *_spread(cost.downlink_mb),
             f"{cost.total_gb:.2f}",
         )
     console().print(drawn)
 
 
-def _spread(spread: Spread) -> str:
-    return f"{spread.mean:.2f} ± {spread.std:.2f} (max {spread.max:.2f})"
+def _spread(spread: Spread) -> tuple[str, str]:
+    return f"{spread.mean:.2f} ± {spread.std:.2f}", f"{spread.max:.2f}"

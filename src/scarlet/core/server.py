@@ -164,7 +164,7 @@ class Server:
 def check_distributions(value: Values, who: str) -> None:
     """Raise MessageError unless every row is finite, has no negative entry and sums to 1."""
     if not np.isfinite(value).all():
-        raise MessageError(f"{who} sends a soft-label with NaN or infinity")
+        raise MessageError(f"{who} sends a soft-label with NaN or infinity; a smaller lr may keep it from diverging")
     if (value < 0).any():
         raise MessageError(f"{who} sends a soft-label with a negative entry")
     if (np.abs(value.sum(axis=1, dtype=np.float64) - 1) > SUM_TOLERANCE).any():
