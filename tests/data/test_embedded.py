@@ -111,7 +111,11 @@ def test_a_package_without_its_file_is_named(tmp_path: Path, monkeypatch: pytest
         load_private("mnist5k", tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(b"1,2,3\n"), gzip.compress(b"a,b\n")])
+@pytest.mark.parametrize(
+    "content",
+    [b"not gzip", gzip.compress(b"1,2,3\n"), gzip.compress(b"a,b\n")],
+    ids=["not gzip", "too small", "not numbers"],
+)
 def test_a_damaged_file_in_a_package_is_a_one_line_error(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
