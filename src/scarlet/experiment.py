@@ -87,6 +87,7 @@ def run(
             records = directory.rewind(server.state.round)
 
         digest: str | None = None
+        learned = learner.weights()  # after the last whole round
         changed: set[int] = set()
         try:
             with LocalTransport(setup, problem.resident, workers, saved=saved, deadline=config.deadline) as transport:
@@ -95,6 +96,7 @@ def run(
                     closed, asked = _round(server, transport)
                     measured = learner.evaluate() if setup.evaluates(closed.round) else None
                     record = _record(closed, measured, ledger, time.perf_counter() - started)
+                    learned = learner.weights()
                     records.append(record)
                     for watcher in watchers:
                         watcher.round(record, ledger)
@@ -105,10 +107,10 @@ def run(
                 digest = _digest([weights_digest(learner.model.state_dict()), *transport.digests()])
         except KeyboardInterrupt:
             pass
-        summary = summarise(records, ledger, digest)
+        summary = summarise(records, digest)
         result = RunResult(entry.name, flat, records, summary | {"public_fingerprint": problem.public_fingerprint})
         for watcher in watchers:
-            watcher.finish(result, learner.model.state_dict())
+            watcher.finish(result, learned)
     return result
 
 

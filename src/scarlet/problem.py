@@ -16,7 +16,7 @@ from scarlet.core.rng import stream
 from scarlet.core.server import Federation
 from scarlet.core.train import Training
 from scarlet.core.types import DIGEST_BYTES, Index
-from scarlet.data.datasets import PrivateSet, default_data_dir, info, load_private, load_public
+from scarlet.data.datasets import PrivateSet, default_data_dir, info, load_private, load_public, public_images
 from scarlet.data.partition import class_counts, partition, split_test
 from scarlet.errors import ConfigError
 from scarlet.models.registry import ModelFactory, model_factory
@@ -106,7 +106,7 @@ def _load(private_name: str, public_name: str | None, public_size: int | None, d
     channels, height, width = private.train_images.shape[1:]
     # The size is settled first, because the choice of images depends on it: asked for by name or by default, it must
     # give the same images.
-    size = public_size or min(_PUBLIC_AT_MOST, info(public).source.counts(data_dir).train or _PUBLIC_AT_MOST)
+    size = public_size or min(_PUBLIC_AT_MOST, public_images(public, data_dir))
     return Data(private, load_public(public, data_dir, (channels, height, width), size))
 
 

@@ -10,8 +10,6 @@ from importlib.metadata import version
 
 import numpy as np
 
-from scarlet.wire.ledger import Ledger
-
 LAST_ROUNDS = 10  # a summary is a mean over this many rounds at the end, because one round's accuracy is noisy
 
 
@@ -54,14 +52,21 @@ class RunResult:
         return bool(self.summary["interrupted"])
 
 
-def summarise(rounds: Sequence[RoundRecord], ledger: Ledger, weights_digest: str | None) -> dict[str, object]:
+def summarise(rounds: Sequence[RoundRecord], weights_digest: str | None) -> dict[str, object]:
     """Means of the last rounds, and totals. `weights_digest` is None for a run that was interrupted."""
+    # Sums of the records, not the ledger's totals: those include a round that Ctrl-C cut short.
     last = rounds[-LAST_ROUNDS:]
+
+    def total(of: Callable[[RoundRecord], int]) -> int:
+        return sum(map(of, rounds))
 
     def mean(of: Callable[[RoundRecord], float | None]) -> float | None:
         values = [value for value in map(of, last) if value is not None]
         return float(np.mean(values)) if values else None
 
+    rejections: Counter[str] = Counter()
+    for record in rounds:
+        rejections.update(record.rejections)
     return {
         "rounds": len(rounds),
         "interrupted": weights_digest is None,
@@ -70,16 +75,16 @@ def summarise(rounds: Sequence[RoundRecord], ledger: Ledger, weights_digest: str
         "server_loss": mean(lambda record: record.server_loss),
         "cache_hit_ratio": mean(lambda record: record.cache_hit_ratio),
         "mean_teacher_entropy": mean(lambda record: record.mean_teacher_entropy),
-        "cumulative_bytes": ledger.cumulative_payload,
-        "uplink_bytes": ledger.total["uplink"].payload,
-        "downlink_bytes": (ledger.total["downlink"] + ledger.total["catch_up"]).payload,
-        "catch_up_bytes": ledger.total["catch_up"].payload,
-        "uplink_frame_bytes": ledger.total["uplink"].frame,
-        "downlink_frame_bytes": (ledger.total["downlink"] + ledger.total["catch_up"]).frame,
-        "report_bytes": ledger.total["report"].size,
-        "rejected_bytes": ledger.total["rejected"].size,
-        "rejections": dict(sum((Counter(record.rejections) for record in rounds), Counter())),
-        "failed_attempts": sum(record.attempt for record in rounds),
+        "cumulative_bytes": rounds[-1].cumulative_bytes if rounds else 0,
+        "uplink_bytes": total(lambda record: record.uplink_bytes),
+        "downlink_bytes": total(lambda record: record.downlink_bytes),
+        "catch_up_bytes": total(lambda record: record.catch_up_bytes),
+        "uplink_frame_bytes": total(lambda record: record.uplink_frame_bytes),
+        "downlink_frame_bytes": total(lambda record: record.downlink_frame_bytes),
+        "report_bytes": total(lambda record: record.report_bytes),
+        "rejected_bytes": total(lambda record: record.rejected_bytes),
+        "rejections": dict(rejections),
+        "failed_attempts": total(lambda record: record.attempt),
         "seconds": sum(record.seconds for record in rounds),
         "weights_digest": weights_digest,
         "versions": {

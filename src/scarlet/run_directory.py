@@ -24,6 +24,9 @@ def check_free(directory: Path) -> Path:
         raise ConfigError(f"out must be a directory, and {directory} is a file; choose another name")
     if directory.is_dir() and any(directory.iterdir()):
         raise ConfigError(f"out must be new or empty, and {directory} holds files already; choose another name")
+    above = next(folder for folder in directory.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise ConfigError(f"out cannot be made: {directory}: {above} is a file; choose another name")
     return directory
 
 

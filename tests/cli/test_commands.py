@@ -231,6 +231,9 @@ def test_live_and_final_table_are_whole_on_a_terminal_of_80_columns() -> None:
     final = shown[shown.index("means of the last 10 rounds") :]
     assert "SCARLET" in final and "DS-FL" in final and "report.html" in final
     assert "…" not in shown
+    assert all(line.rstrip().endswith("│") for line in shown.splitlines() if line.startswith("│")), (
+        "a column is cut off"
+    )
 
 
 # report

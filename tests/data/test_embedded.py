@@ -86,7 +86,7 @@ def test_a_choice_of_public_images_is_the_same_every_time() -> None:
 
 @pytest.mark.parametrize("size", [0, 1798])
 def test_more_public_images_than_there_are_is_a_one_line_error(size: int) -> None:
-    with pytest.raises(ConfigError, match=rf"^size must be from 1 to 1797, .* got {size}; .*$"):
+    with pytest.raises(ConfigError, match=rf"^public_size must be from 1 to 1797, .* got {size}; .*$"):
         load_public("digits", NOWHERE, (1, 28, 28), size=size)
 
 
@@ -111,7 +111,11 @@ def test_a_package_without_its_file_is_named(tmp_path: Path, monkeypatch: pytest
         load_private("mnist5k", tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(b"1,2,3\n"), gzip.compress(b"a,b\n")])
+@pytest.mark.parametrize(
+    "content",
+    [b"not gzip", gzip.compress(b"1,2,3\n"), gzip.compress(b"a,b\n")],
+    ids=["not gzip", "too small", "not numbers"],
+)
 def test_a_damaged_file_in_a_package_is_a_one_line_error(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,8 +136,8 @@ def test_alpha_must_be_positive_and_finite(alpha: float) -> None:
     [
         (0, None, r"^clients must be 1 or more, got 0; "),
         (11, None, r"^clients must be at most 10, .* got 11; "),
-        (2, 6, r"^per_client must be from 1 to 5 .* got 6; "),
-        (2, 0, r"^per_client must be from 1 to 5 .* got 0; "),
+        (2, 6, r"^samples_per_client must be from 1 to 5 .* got 6; "),
+        (2, 0, r"^samples_per_client must be from 1 to 5 .* got 0; "),
     ],
 )
 def test_more_than_there_is_cannot_be_shared_out(clients: int, per_client: int | None, wrong: str) -> None:

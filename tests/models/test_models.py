@@ -152,9 +152,11 @@ def test_initial_weights_do_not_depend_on_what_torch_drew_before() -> None:
 
 
 def test_making_initial_weights_leaves_the_global_generator_untouched() -> None:
-    before = torch.get_rng_state()
-    initial_weights(model_factory("cnn", 10, SHAPES["cnn"]), 0)
-    assert torch.equal(torch.get_rng_state(), before)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(99)  # a state that no seed of a model leads to
+        before = torch.get_rng_state()
+        initial_weights(model_factory("cnn", 10, SHAPES["cnn"]), 0)
+        assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize(

@@ -46,19 +46,18 @@ def _print(costs: Sequence[Cost], config: CostsConfig) -> None:
         f", {config.participation:.2%} a round" if config.participation < 1 else ""
     )
     title = f"{clients}, {config.rounds} rounds, {samples}, {config.codec} codec"
-    columns = ("method", "on expiry", "MB up a round", "MB down a round", "of it catch-up", "GB in all")
-    drawn = table(title, columns)
+    drawn = table(title, ("method", "on expiry", "MB up", "max", "MB down", "max", "catch-up", "GB in all"))
     for cost in costs:
         drawn.add_row(
             METHODS[cost.method].title,
             cost.on_expiry or "-",
-            _spread(cost.uplink_mb),
-            _spread(cost.downlink_mb),
+            *_spread(cost.uplink_mb),
+            *_spread(cost.downlink_mb),
             f"{cost.catch_up_mb.mean:.2f}",
             f"{cost.total_gb:.2f}",
         )
     console().print(drawn)
 
 
-def _spread(spread: Spread) -> str:
-    return f"{spread.mean:.2f} ± {spread.std:.2f} (max {spread.max:.2f})"
+def _spread(spread: Spread) -> tuple[str, str]:
+    return f"{spread.mean:.2f} ± {spread.std:.2f}", f"{spread.max:.2f}"

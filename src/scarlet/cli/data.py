@@ -52,10 +52,14 @@ def _print(rows: Sequence[Present]) -> None:
 
     drawn = table(None, ("name", "what", "train", "test", "classes", "state"), left=("what", "state"))
     for row in rows:
-        state = row.error or ("whole" if row.complete else "a part" if row.train else "absent")
+        state = "damaged" if row.error else "whole" if row.complete else "a part" if row.train else "absent"
         counts = [f"{n:,}" if n else "-" for n in (row.train, row.test, row.classes)]
         drawn.add_row(row.name, row.title, *counts, state)
-    console().print(drawn)
+    screen = console()
+    screen.print(drawn)
+    for row in rows:
+        if row.error:
+            screen.print(row.error, highlight=False, markup=False, soft_wrap=True)
 
 
 def _get(name: str, data_dir: Path) -> None:

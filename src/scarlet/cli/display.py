@@ -117,7 +117,7 @@ def _table(rows: Sequence[_Row], runs: int) -> Table:
 def final_table(results: Sequence[RunResult], out: Path) -> None:
     """Means over the last rounds, and the deviation over seeds where there are several."""
     screen = console()
-    names = ("method", "seeds", "server acc.", "client acc.", "MB up", "MB down", "MB total", "hits", "seconds")
+    names = ("method", "seeds", "server acc.", "client acc.", "MB up", "MB down", "MB total", "hits", "time")
     drawn = table(f"means of the last {LAST_ROUNDS} rounds, megabytes of the whole run", names)
     ordered = sorted(results, key=lambda result: list(METHODS).index(result.method))
     for method, group in groupby(ordered, key=lambda result: result.method):

@@ -46,7 +46,7 @@ def check_device(name: str) -> None:
 
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device {name!r} cannot be used ({reason}); use cpu") from None

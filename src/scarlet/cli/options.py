@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -55,7 +56,7 @@ def parse(prog: str, about: str, options: Mapping[str, Option], arguments: Seque
 
 def method_in(arguments: Sequence[str]) -> list[str]:
     """The method that the file after --config names, if it names one."""
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, following in pairwise([*arguments, ""]):
         if word.split("=")[0] == "--config":
             path = Path(word.partition("=")[2] or following)
             method = table_in(path).get("method")

@@ -17,8 +17,16 @@ def console(*, quiet: bool = False) -> Console:
 
 
 def table(title: str | None, columns: Sequence[str], *, left: Sequence[str] = ()) -> Table:
-    """An empty table; the first column and those named are text, the others are numbers."""
+    """An empty table; the first column and those named are text, the others are numbers.
+
+    Where it is too wide, numbers wrap between words; the first column and the words of the headings stay whole.
+    """
     drawn = Table(title=title, title_justify="left")
     for position, name in enumerate(columns):
-        drawn.add_column(name, justify="left" if position == 0 or name in left else "right", no_wrap=True)
+        drawn.add_column(
+            name,
+            justify="left" if position == 0 or name in left else "right",
+            no_wrap=position == 0,
+            min_width=max(map(len, name.split())),
+        )
     return drawn

@@ -14,7 +14,9 @@ SUM_TOLERANCE = 1e-3
 def check_distributions(value: Values, who: str) -> None:
     """Raise MessageError unless every row is finite, has no negative entry and sums to 1."""
     if not np.isfinite(value).all():
-        raise MessageError(f"{who} sends a soft-label with NaN or infinity", "not finite")
+        raise MessageError(
+            f"{who} sends a soft-label with NaN or infinity; a smaller lr may keep it from diverging", "not finite"
+        )
     if (value < 0).any():
         raise MessageError(f"{who} sends a soft-label with a negative entry", "negative")
     if (np.abs(value.sum(axis=1, dtype=np.float64) - 1) > SUM_TOLERANCE).any():

@@ -158,6 +158,10 @@ class ServerModel:
             rng = stream(self._how.seed, "server", round=round, purpose="distil")
             distil(self.model, self._public, labels, self._how, rng)
 
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of the model's weights and buffers."""
+        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+
     def evaluate(self) -> tuple[float, float]:
         """Accuracy and loss on the whole test split."""
         return evaluate(self.model, self._test)

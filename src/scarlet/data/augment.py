@@ -15,7 +15,8 @@ def augment(images: Tensor, how: Augment, rng: np.random.Generator) -> Tensor:
     count, _, height, width = images.shape
     if how.padding:
         down, right = torch.from_numpy(rng.integers(0, 2 * how.padding + 1, size=(2, count)))
-        padded = functional.pad(images, (how.padding,) * 4)
+        black = 0 if images.dtype == torch.uint8 else -1
+        padded = functional.pad(images, (how.padding,) * 4, value=black)
         windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # [count, C, 2p+1, 2p+1, height, width], a view
         images = windows[torch.arange(count), :, down, right]
     if how.flip:

@@ -154,6 +154,13 @@ def load_public(name: str, data_dir: Path, shape: Shape, size: int | None = None
     return source.public(data_dir, shape, size)
 
 
+def public_images(name: str, data_dir: Path) -> int:
+    """How many images a set has to offer as the public one."""
+    source = info(name).source
+    _check_present(name, source, data_dir)
+    return source.counts(data_dir).train
+
+
 def _check_present(name: str, source: PublicSource, data_dir: Path) -> None:
     where = source.where(data_dir)
     if not where.exists():

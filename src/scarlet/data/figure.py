@@ -22,7 +22,7 @@ def partition_figure(counts: Integers, path: Path, title: str) -> None:
 
     The area of a circle is proportional to the count; large tables become a heat map.
     """
-    draw(counts, title).savefig(path, format="svg")
+    draw(counts, title).savefig(path, format="svg", metadata={"Date": None})
 
 
 def draw(counts: Integers, title: str) -> Figure:

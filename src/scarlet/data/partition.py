@@ -90,7 +90,7 @@ def _checked_size(images: int, clients: int, alpha: float, per_client: int | Non
         return images // clients
     if not 1 <= per_client <= images // clients:
         raise ConfigError(
-            f"per_client must be from 1 to {images // clients} for {clients} clients and {images} images, "
+            f"samples_per_client must be from 1 to {images // clients} for {clients} clients and {images} images, "
             f"got {per_client}; use fewer images per client, fewer clients or a larger set"
         )
     return per_client

@@ -68,7 +68,7 @@ def chosen(images: int, size: int | None) -> Integers:
         return np.arange(images, dtype=np.int64)
     if not 1 <= size <= images:
         raise ConfigError(
-            f"size must be from 1 to {images}, the images that the public set has, got {size}; "
+            f"public_size must be from 1 to {images}, the images that the public set has, got {size}; "
             "use fewer, or get the whole set"
         )
     return draw(stream(0, "data", purpose="public images"), images, size)

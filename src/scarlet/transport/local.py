@@ -133,7 +133,7 @@ class _Worker:
         # A fork server that has torch loaded starts a worker in hundredths of a second, and unlike a plain fork it
         # does not inherit the parent's threads.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["scarlet.transport.local"])
+        context.set_forkserver_preload(["scarlet.transport.local", "torch._dynamo"])
         self.connection, theirs = context.Pipe()
         self._process: ForkServerProcess = context.Process(
             target=_serve, args=(theirs, setup, folder, clients, saved), daemon=True, name=f"scarlet-{clients.start}"
@@ -207,7 +207,7 @@ def _serve(
                     connection.send(host.digests())
                 case "states", wanted:
                     connection.send(host.states(wanted))
-    except EOFError:  # the parent is gone
+    except (EOFError, ConnectionError):  # the parent is gone
         return
     except ScarletError as error:
         connection.send(error)
