@@ -417,7 +417,10 @@ def test_a_server_that_restarts_between_two_attempts_goes_on_with_the_second(fai
 def test_a_new_server_saves_and_restores_as_well() -> None:
     town, again = (Town(scarlet(ScarletConfig())) for _ in range(2))
     restore_server(
-        again.server.state, again.ledger, server_arrays(town.server.state), server_numbers(town.server.state, town.ledger)
+        again.server.state,
+        again.ledger,
+        server_arrays(town.server.state),
+        server_numbers(town.server.state, town.ledger),
     )
     assert memory(again.server) == memory(town.server)
     assert again.server.open_round() == town.server.open_round()

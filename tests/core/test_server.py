@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from scarlet.core.cache import ABSENT
-from scarlet.core.method import Method
 from scarlet.core.check import entropy
+from scarlet.core.method import Method
 from scarlet.core.server import REPORT_LIMIT, ClosedRound, Federation, Server
 from scarlet.core.types import Broadcast, CatchUp, Index, Labels, Message, Report, Resync, Uplink, Values
 from scarlet.methods.dsfl import DsflConfig, dsfl
@@ -207,9 +207,7 @@ def test_reports_are_kept_by_client() -> None:
     }
 
 
-def uplink(
-    request: Index, value: Values | None = None, *, round: int = 6, attempt: int = 0, client: int = 0
-) -> bytes:
+def uplink(request: Index, value: Values | None = None, *, round: int = 6, attempt: int = 0, client: int = 0) -> bytes:
     value = np.full((len(request), FEDERATION.classes), 1 / 3, np.float32) if value is None else value
     return CODEC.encode(Uplink(round, attempt, client, Labels(request, value)))
 

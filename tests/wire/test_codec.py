@@ -155,7 +155,9 @@ def test_a_downlink_pays_for_fresh_labels_indices_signals_and_request(broadcast:
 def test_the_payload_of_one_round_is_the_papers() -> None:
     index, N = np.arange(1000), 10
     signal = np.where(index < 300, 1, 0)
-    broadcast = Broadcast(9, 0, index[:250], Sync(8, index, signal, np.zeros((300, N), np.float32), i64()), DIGEST, PUBLIC)
+    broadcast = Broadcast(
+        9, 0, index[:250], Sync(8, index, signal, np.zeros((300, N), np.float32), i64()), DIGEST, PUBLIC
+    )
     assert CODEC.payload(broadcast) == 300 * 40 + 1000 * 8 + 1000 * 8 + 250 * 8
     assert CODEC.payload(Uplink(9, 0, 0, Labels(index[:250], np.zeros((250, N), np.float32)))) == 250 * (40 + 8)
 

@@ -1,0 +1,101 @@
+"""Kill -9 a real run again and again, at random instants, and see that the outcome is that of a run left alone.
+
+    python -m tests.e2e.kills --kills 100
+
+Every run is killed several times, the parent or one of its workers, and resumed each time. At its end its metrics (all
+but the seconds), its ledger and the digest of all weights must be those of the run that nobody disturbed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+def outcome(directory: Path) -> tuple[object, ...]:
+    """All that must not depend on how often a run was cut off."""
+    lines = (directory / "metrics.jsonl").read_text().splitlines()
+    metrics = [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
+    summary = json.loads((directory / "summary.json").read_text())
+    return metrics, summary["weights_digest"], (directory / "ledger.csv").read_text()
+
+
+def disturb(directory: Path, options: list[str], seconds: float, rng: random.Random) -> str:
+    """Start or resume the run, and kill its parent or a worker after that time; '' if it came to its end before."""
+    process = subprocess.Popen(_command(directory, options), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        process.wait(timeout=seconds)
+        return ""
+    except subprocess.TimeoutExpired:
+        pass
+    workers = _workers_of(process.pid)
+    victim = rng.choice(workers) if workers and rng.random() < 0.3 else process.pid
+    try:
+        os.kill(victim, signal.SIGKILL)
+    except ProcessLookupError:
+        process.wait()
+        return ""
+    process.wait()
+    return "parent" if victim == process.pid else "worker"
+
+
+def finish(directory: Path, options: list[str]) -> None:
+    """Let the run come to its end."""
+    subprocess.run(_command(directory, options), stdout=subprocess.DEVNULL, check=True)
+
+
+def _command(directory: Path, options: list[str]) -> list[str]:
+    begun = (directory / "config.json").exists()
+    words = ["resume", str(directory)] if begun else ["run", "scarlet", "--out", str(directory), *options]
+    return [sys.executable, "-m", "scarlet", *words]
+
+
+def _workers_of(parent: int) -> list[int]:
+    """The worker processes: children of the fork server, which is a child of the parent."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after_name = entry.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        children.setdefault(int(after_name[1]), []).append(int(entry.parent.name))
+    return [worker for child in children.get(parent, []) for worker in children.get(child, [])]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Kill a real run at random instants, and compare.")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--kills-a-run", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    rng, options = random.Random(given.seed), ["--rounds", str(given.rounds)]
+    killed = {"parent": 0, "worker": 0, "": 0}
+    runs = same = 0
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Path(folder) / "whole"
+        began = time.monotonic()
+        finish(whole, options)
+        length = time.monotonic() - began
+        while killed["parent"] + killed["worker"] < given.kills:
+            directory = Path(folder) / f"run{runs}"
+            for _ in range(given.kills_a_run):
+                killed[disturb(directory, options, rng.uniform(0, 0.8 * length), rng)] += 1
+            finish(directory, options)
+            runs += 1
+            same += outcome(directory) == outcome(whole)
+            parents, workers = killed["parent"], killed["worker"]
+            print(f"{parents} parents and {workers} workers killed, {runs} runs, {same} identical", flush=True)
+    return 0 if same == runs else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
