@@ -52,7 +52,7 @@ def loaded(disk: Disk) -> tuple[int, object] | None:
 def state(number: int) -> State:
     """A server, which changes in every round, and three clients; client k does not change in each k-th."""
     server: dict[str, Array] = {"cache": np.full((5, 3), number, np.float32), "stamp": np.arange(number)}
-    clients = {f"client-{k}": {"model": np.arange(40) + 100 * k + number - number // k} for k in (2, 3, 20)}
+    clients: State = {f"client-{k}": {"model": np.arange(40) + 100 * k + number - number // k} for k in (2, 3, 20)}
     return {"server": server, **clients}
 
 
@@ -97,19 +97,23 @@ def test_an_empty_directory_holds_no_checkpoint(disk: Disk) -> None:
 
 
 def test_what_was_saved_is_loaded_bit_by_bit(disk: Disk) -> None:
-    parts = {"server": ARRAYS, "client-1": {"i64": np.arange(3)}, "client-10": {"u8": np.arange(4, dtype=np.uint8)}}
-    Store(disk).save(Snapshot(7, META, parts | {"empty": {}}))
+    parts: State = {
+        "server": ARRAYS,
+        "client-1": {"i64": np.arange(3)},
+        "client-10": {"u8": np.arange(4, dtype=np.uint8)},
+    }
+    parts["empty"] = {}
+    Store(disk).save(Snapshot(7, META, parts))
     found = Store(disk).load()
     assert found is not None
     assert found.number == 7
     assert found.meta == META
-    assert content(dict(found.parts)) == content(parts | {"empty": {}})
+    assert content(dict(found.parts)) == content(parts)
 
 
 @pytest.mark.xfail(strict=True, reason="np.ascontiguousarray makes one dimension of none")
-@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int64, np.uint64, np.uint8])
-def test_a_single_number_keeps_its_shape(disk: Disk, dtype: type[np.generic]) -> None:
-    parts: State = {"model": {"num_batches_tracked": np.array(9, dtype)}}  # as batch norm has it
+def test_a_single_number_keeps_its_shape(disk: Disk) -> None:
+    parts: State = {"model": {"num_batches_tracked": np.array(9), "temperature": np.array(0.1, np.float32)}}
     Store(disk).save(Snapshot(1, {}, parts))
     assert loaded(disk) == (1, content(parts))
 
@@ -138,7 +142,7 @@ class Counting(Folder):
     """A folder that counts what is written to it, and may be full."""
 
     room: int | None = None  # writes that still succeed
-    bytes = 0
+    count = 0  # bytes
 
     def write(self, name: str, data: bytes) -> None:
         if self.room is not None:
@@ -146,7 +150,7 @@ class Counting(Folder):
             if self.room < 0:
                 super().write(name, data[: len(data) // 2])
                 raise OSError(errno.ENOSPC, "No space left on device")
-        self.bytes += len(data)
+        self.count += len(data)
         super().write(name, data)
 
 
@@ -155,17 +159,17 @@ def test_only_what_changed_is_written(tmp_path: Path) -> None:
     store = Store(disk)
     many = {f"client-{k}": {"model": np.full(10_000, k, np.float32)} for k in range(50)}
     store.save(Snapshot(1, {}, many))
-    assert disk.bytes > 50 * 40_000
+    assert disk.count > 50 * 40_000
     for number in range(2, 6):
-        disk.bytes = 0
+        disk.count = 0
         one = {f"client-{number}": {"model": np.full(10_000, -number, np.float32)}}
         store.save(Snapshot(number, {}, one))
-        assert 40_000 < disk.bytes < 50_000
+        assert 40_000 < disk.count < 50_000
         many |= one
         assert loaded(disk) == (number, content(many))
-    disk.bytes = 0
+    disk.count = 0
     store.save(Snapshot(6, {}, {}))
-    assert disk.bytes < 10_000
+    assert disk.count < 10_000
     assert loaded(disk) == (6, content(many))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -55,6 +56,11 @@ class Checkpoints:
             ) from error
         finally:
             self._pending = None
+
+    def discard(self) -> None:
+        """Remove the checkpoints of a run that is finished."""
+        self.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Checkpoints:
         return self

@@ -111,6 +111,8 @@ def run(
         result = RunResult(entry.name, flat, records, summary | {"public_fingerprint": problem.public_fingerprint})
         for watcher in watchers:
             watcher.finish(result, learned)
+        if checkpoints is not None and not result.interrupted:
+            checkpoints.discard()
     return result
 
 

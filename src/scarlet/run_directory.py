@@ -44,11 +44,11 @@ def finished(directory: Path) -> RunResult | None:
     if not (directory / "summary.json").exists():
         return None
     summary = json.loads((directory / "summary.json").read_text())
-    method = summary.pop("method")
+    if summary["interrupted"]:
+        return None
     config = json.loads((directory / "config.json").read_text())
-    lines = (directory / "metrics.jsonl").read_text().splitlines()
-    result = RunResult(method, config, [RoundRecord(**json.loads(line)) for line in lines], summary)
-    return None if result.interrupted else result
+    records = [RoundRecord(**json.loads(line)) for line in _lines(directory / "metrics.jsonl")]
+    return RunResult(summary.pop("method"), config, records, summary)
 
 
 class RunDirectory:

@@ -209,7 +209,7 @@ def test_compare_makes_a_directory_for_each_method_and_seed_and_one_page() -> No
     called = call("compare", "scarlet", "dsfl", *TINY, "--seeds", "0,1", "--json", "--out", "out")
     assert called.code == 0
     names = {"scarlet-seed0", "dsfl-seed0", "scarlet-seed1", "dsfl-seed1"}
-    assert {path.name for path in Path("out").iterdir()} == {*names, "report.html", "summary.json"}
+    assert {path.name for path in Path("out").iterdir()} == {*names, "comparison.json", "report.html", "summary.json"}
     assert all((Path("out") / name / "report.html").exists() for name in names)
     runs = called.json["runs"]
     assert {f"{run['method']}-seed{run['config']['seed']}" for run in runs} == names
@@ -253,9 +253,11 @@ COSTS = ["costs", "--rounds", "5", "--clients", "4", "--public-size", "50", "--p
 
 def test_costs_json_is_a_list_of_objects_with_the_documented_keys() -> None:
     rows = call(*COSTS, "--json").json
-    keys = {"method", "codec", "on_expiry", "participation", "uplink_mb", "downlink_mb", "total_gb"}
+    keys = {"method", "codec", "on_expiry", "participation", "uplink_mb", "downlink_mb", "catch_up_mb", "total_gb"}
     assert [set(row) for row in rows] == [keys, keys]
-    assert all(set(row[way]) == {"mean", "std", "max"} for row in rows for way in ("uplink_mb", "downlink_mb"))
+    assert all(
+        set(row[way]) == {"mean", "std", "max"} for row in rows for way in ("uplink_mb", "downlink_mb", "catch_up_mb")
+    )
     ours, theirs = rows
     assert (ours["method"], ours["codec"], ours["on_expiry"], ours["participation"]) == (
         "scarlet",

@@ -109,6 +109,7 @@ def test_labels_that_were_stored_in_one_round_are_recalled_in_the_next() -> None
 def test_labels_of_a_catch_up_are_recalled_as_if_they_had_been_stored() -> None:
     client = new_client()
     assert same_labels(job_of(client, REUSED, CATCH_UP).teacher, TAUGHT)
+    assert REUSED.sync is not None
     again = replace(REUSED, round=4, sync=replace(REUSED.sync, round=3))
     assert same_labels(job_of(client, again).teacher, TAUGHT)
 

@@ -17,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 
@@ -28,14 +30,13 @@ def outcome(directory: Path) -> tuple[object, ...]:
     return metrics, summary["weights_digest"], (directory / "ledger.csv").read_text()
 
 
-def disturb(directory: Path, options: list[str], seconds: float, rng: random.Random) -> str:
-    """Start or resume the run, and kill its parent or a worker after that time; '' if it came to its end before."""
+def disturb(directory: Path, options: list[str], now: Callable[[], bool], rng: random.Random) -> str:
+    """Start or resume the run, and kill its parent or a worker when it is time; '' if it came to its end before."""
     process = subprocess.Popen(_command(directory, options), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        process.wait(timeout=seconds)
-        return ""
-    except subprocess.TimeoutExpired:
-        pass
+    while not now():
+        if process.poll() is not None:
+            return ""
+        time.sleep(0.002)
     workers = _workers_of(process.pid)
     victim = rng.choice(workers) if workers and rng.random() < 0.3 else process.pid
     try:
@@ -50,6 +51,16 @@ def disturb(directory: Path, options: list[str], seconds: float, rng: random.Ran
 def finish(directory: Path, options: list[str]) -> None:
     """Let the run come to its end."""
     subprocess.run(_command(directory, options), stdout=subprocess.DEVNULL, check=True)
+
+
+def rounds_done(directory: Path) -> int:
+    """How many rounds a run has written down."""
+    path = directory / "metrics.jsonl"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def _past(end: float) -> bool:
+    return time.monotonic() > end
 
 
 def _command(directory: Path, options: list[str]) -> list[str]:
@@ -88,7 +99,8 @@ def main() -> int:
         while killed["parent"] + killed["worker"] < given.kills:
             directory = Path(folder) / f"run{runs}"
             for _ in range(given.kills_a_run):
-                killed[disturb(directory, options, rng.uniform(0, 0.8 * length), rng)] += 1
+                end = time.monotonic() + rng.uniform(0, 0.8 * length)
+                killed[disturb(directory, options, partial(_past, end), rng)] += 1
             finish(directory, options)
             runs += 1
             same += outcome(directory) == outcome(whole)

@@ -11,6 +11,9 @@ import pytest
 
 from scarlet.checkpoint import Folder
 from scarlet.cli import main
+from scarlet.experiment import run
+from scarlet.flat import unflatten
+from scarlet.records import RoundRecord
 from tests.e2e import kills
 
 OPTIONS = [
@@ -26,30 +29,37 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+class CtrlC:
+    """A watcher who has had enough in round 8, when the checkpoints of rounds 6 and 7 are there."""
+
+    def start(self, config: object, problem: object, expected: object) -> None: ...
+
+    def round(self, record: RoundRecord, ledger: object) -> None:
+        if record.round == 8:
+            raise KeyboardInterrupt
+
+    def finish(self, result: object, weights: object) -> None: ...
+
+
 @pytest.fixture
 def cut(whole: Path, tmp_path: Path) -> Path:
-    """The run as it was after round 7 of 12, with checkpoints 6 and 7."""
-    directory = tmp_path / "cut"
-    options = [*OPTIONS]
-    options[options.index("--rounds") + 1] = "7"
-    assert main(["run", "scarlet", *options, "--out", str(directory)]) == 0
-    config = json.loads((directory / "config.json").read_text())
-    (directory / "config.json").write_text(json.dumps(config | {"rounds": 12}))
-    for name in ("summary.json", "report.html", "server.safetensors"):
-        (directory / name).unlink()
-    return directory
+    """The run, interrupted."""
+    method, config = unflatten(json.loads((whole / "config.json").read_text()), "config.json")
+    assert run(method, config, out=tmp_path / "cut", watchers=[CtrlC()]).interrupted
+    return tmp_path / "cut"
 
 
 def test_a_run_that_is_killed_five_times_ends_as_if_it_had_not_been(whole: Path, tmp_path: Path) -> None:
     rng, directory = random.Random(0), tmp_path / "killed"
-    killed = 0
-    for _ in range(15):
-        killed += bool(kills.disturb(directory, OPTIONS, rng.uniform(3, 6), rng))
-        if killed == 5:
-            break
-        if (directory / "summary.json").exists():  # it was faster; the next kills are for another copy
-            shutil.rmtree(directory)
-    assert killed == 5
+    for kill in range(5):
+        # Twelve rounds leave room for five kills: each comes a round or two after the one before, somewhere in a round.
+        target, checks = 2 * kill + rng.randint(1, 2), rng.randint(0, 40)
+
+        def now(target: int = target, checks: list[int] = [checks]) -> bool:  # noqa: B006 - the count is its own
+            checks[0] -= kills.rounds_done(directory) >= target
+            return checks[0] < 0
+
+        assert kills.disturb(directory, OPTIONS, now, rng) in ("parent", "worker")
     kills.finish(directory, OPTIONS)
     assert kills.outcome(directory) == kills.outcome(whole)
 
@@ -131,6 +141,11 @@ def test_a_comparison_that_was_cut_off_is_finished(tmp_path: Path) -> None:
 def test_what_is_not_a_run_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["resume", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("scarlet: config cannot be read: ")
+
+
+def test_a_finished_run_has_no_checkpoints_and_an_interrupted_one_has_two(whole: Path, cut: Path) -> None:
+    assert not (whole / "checkpoint").exists()
+    assert {path.name for path in (cut / "checkpoint").glob("*.json")} == {"6.json", "7.json"}
 
 
 def test_a_finished_run_is_left_alone(whole: Path) -> None:

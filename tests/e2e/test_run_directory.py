@@ -247,7 +247,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Run
 def test_a_comparison_holds_a_directory_for_each_method_and_seed(comparison: tuple[Path, list[RunResult]]) -> None:
     out, results = comparison
     names = ["scarlet-seed0", "dsfl-seed0", "scarlet-seed3", "dsfl-seed3"]
-    assert {path.name for path in out.iterdir()} == {*names, "summary.json", "report.html"}
+    assert {path.name for path in out.iterdir()} == {*names, "comparison.json", "summary.json", "report.html"}
     for name, result in zip(names, results, strict=True):
         assert read(out / name / "config.json") == result.config
         assert f"{result.method}-seed{result.config['seed']}" == name
@@ -341,5 +341,10 @@ def test_the_saved_server_is_that_of_the_last_whole_round_when_ctrl_c_cuts_its_t
 def test_ctrl_c_ends_a_comparison_with_what_was_done(tmp_path: Path) -> None:
     results = scarlet.compare([METHOD, scarlet.DsflConfig()], TINY, seeds=(0, 1), out=tmp_path, watchers=[CtrlC()])
     assert [result.interrupted for result in results] == [True]
-    assert {path.name for path in tmp_path.iterdir()} == {"scarlet-seed0", "summary.json", "report.html"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "scarlet-seed0",
+        "comparison.json",
+        "summary.json",
+        "report.html",
+    }
     assert len(read(tmp_path / "summary.json")["runs"]) == 1

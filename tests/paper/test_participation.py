@@ -1,7 +1,6 @@
 """The paper's participation experiment, by its costs: with caching below the cost without, whatever the share.
 
-The paper reports the opposite at p = 0.1 (9.99 GB against 3.36 GB over 3,000 rounds), because it sends a returning client
-the whole cache.
+The paper reports the opposite at p = 0.1: 9.99 GB against 3.36 GB over 3,000 rounds.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def test_caching_costs_less_than_none_at_every_share(p: float, on_expiry: OnExpi
 @each_mode
 def test_the_long_run_costs_less_as_well(p: float, on_expiry: OnExpiry) -> None:
     cached, without = traffic(SMALL, p, D, on_expiry, LONG), traffic(SMALL, p, 0, "delete", 20)
-    assert both_ways(cached)[LONG // 2 :].mean() < 0.95 * both_ways(without)[-1]
+    assert both_ways(cached)[LONG // 2 :].mean() < 0.7 * both_ways(without)[-1]
 
 
 @each_mode

@@ -20,6 +20,7 @@ from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.models.registry import initial_weights, model_factory
 from scarlet.transport.host import Resident, Setup, weights_digest
 from scarlet.transport.local import LocalTransport, WorkerError, default_workers
+from scarlet.transport.troubles import Troubles
 from scarlet.wire.codec import codec
 from scarlet.wire.ledger import Ledger
 
@@ -62,6 +63,8 @@ def setup() -> Setup:
         device="cpu",
         rounds=4,
         eval_every=2,
+        public=bytes(8),
+        troubles=Troubles(seed=0, clients=CLIENTS),
     )
 
 
