@@ -10,7 +10,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 from scarlet.data.figure import partition_figure
-from scarlet.errors import ConfigError
+from scarlet.errors import ConfigError, ScarletError
 from scarlet.estimate import Estimate
 from scarlet.models.registry import Weights
 from scarlet.problem import Problem
@@ -80,10 +80,18 @@ class RunDirectory:
 
     def round(self, record: RoundRecord, ledger: Ledger) -> None:
         """Append a round to metrics.jsonl, and its bytes for each client to ledger.csv."""
+        try:
+            self._append(record, ledger)
+        except OSError as error:
+            raise ScarletError(
+                f"cannot write to {self.path}: {error.strerror}; make room, then run 'scarlet resume {self.path}'"
+            ) from error
+
+    def _append(self, record: RoundRecord, ledger: Ledger) -> None:
         with (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(as_line(record)) + "\n")
         with (self.path / "ledger.csv").open("a", newline="") as file:
-            rows = csv.writer(file)
+            rows = csv.writer(file, lineterminator="\n")
             for client, columns in sorted(ledger.by_client().items()):
                 counts = [n for name in COLUMNS for n in (columns[name].payload, columns[name].frame)]
                 rows.writerow([record.round, client, *counts])

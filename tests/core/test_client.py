@@ -394,6 +394,14 @@ def test_an_answered_downlink_that_arrives_again_is_answered_by_the_same_bytes()
     assert client.receive(sent(replace(STORED, attempt=1))) == new != said
 
 
+def test_a_reset_is_obeyed_even_after_an_answer_to_the_same_broadcast() -> None:
+    client = client_in_round_2()
+    client.reply(job_of(client, REUSED), Result(label([0.5, 0.5]), {}))
+    client.state.cache.stamp[7] = 1
+    assert same_labels(job_of(client, REUSED, RESET).teacher, TAUGHT)
+    assert client.state.cache.stamp[7] == ABSENT
+
+
 @pytest.mark.xfail(strict=True, reason="a reply is kept under the last downlink received, not under its job's")
 def test_a_reply_is_kept_under_its_own_downlink_whatever_was_received_since() -> None:
     client = new_client()

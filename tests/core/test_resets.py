@@ -406,6 +406,18 @@ def test_an_answer_that_is_rejected_is_none_of_those_that_are_needed() -> None:
     assert town.server.close_round() is None
 
 
+@pytest.mark.xfail(strict=True, reason="close_round forgets the rejections and bytes of an attempt that failed")
+def test_what_a_failed_attempt_rejected_and_cost_is_counted_with_the_round() -> None:
+    town = Town(METHODS["scarlet, refresh"](), STRICT)
+    town.open()
+    town.server.take(town.jobs[0].client, b"junk")
+    assert town.server.close_round() is None
+    closed = town.play()
+    assert (closed.attempt, closed.rejections) == (1, {"unreadable": 1})
+    for column in ("uplink", "downlink", "rejected"):
+        assert town.ledger.round_total(column) == town.ledger.total[column]
+
+
 def test_a_server_that_restarts_between_two_attempts_goes_on_with_the_second(failed: Failed) -> None:
     town, _, _ = failed
     again = Town(town.server.method, STRICT)
