@@ -132,7 +132,7 @@ def _round(server: Server, transport: LocalTransport) -> tuple[ClosedRound, set[
     needed = server.federation.min_answers
     raise ScarletError(
         f"round {server.state.round + 1} failed {ATTEMPTS} times with fewer than {needed} answers; "
-        "lower min_answers or dropout, or ask more clients"
+        "lower min_answers or dropout, give more time until the deadline, or ask more clients"
     )
 
 

@@ -100,6 +100,7 @@ class _Play:
         self.backups = [node.disk.copy() for node in self.nodes]
         self.late: list[tuple[int, bytes, bool]] = []  # (client, message, towards the server)
         self.expected: dict[bytes, Labels | None] = {}  # broadcast -> what it teaches
+        self.rebooted = True  # a server that comes up has counted nothing yet
         self.troubled: set[int] = set()  # clients whose cache may rightly differ from what the server believes
 
     def rounds(self, last: int) -> None:
@@ -137,8 +138,10 @@ class _Play:
         taught = None if server.state.sync is None else recall(server.state.cache, server.state.sync)
         self.accepted: dict[int, Labels] = {}  # what must have gone into the aggregate
         self.reset: set[int] = set()
-        self.doomed = 0  # messages that must have been rejected
-        self.sent = self.taken = 0  # bytes
+        if server.state.attempt == 0 or self.rebooted:  # otherwise they go on from the attempt before
+            self.doomed = 0  # messages that must have been rejected
+            self.sent = self.taken = 0  # bytes
+            self.rebooted = False
         downlinks = server.open_round()
         asked = set(downlinks)
         steps_to_crash = int(self.rng.integers(1, 12)) if self._happens("server_crash") else None
@@ -245,6 +248,7 @@ class _Play:
         saved = self.server.saved
         self.server.disk.crash()
         self.server.boot()
+        self.rebooted = True
         if self.server.saves < saved:
             raise Violation(
                 f"checkpoint {saved} was reported as written and is gone: the newest is {self.server.saves}"

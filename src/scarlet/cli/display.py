@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
@@ -134,9 +135,27 @@ def final_table(results: Sequence[RunResult], out: Path) -> None:
             _spread(runs, "seconds", 1, 0),
         )
     screen.print(drawn)
+    for line in _troubles(results):
+        screen.print(line, highlight=False, soft_wrap=True)
     if any(result.interrupted for result in results):
         screen.print("interrupted: the numbers are those of the rounds that were done", highlight=False)
     screen.print(f"report: {out / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def _troubles(results: Sequence[RunResult]) -> Iterator[str]:
+    """What did not go smoothly, for each run in which something did not."""
+    for result in results:
+        rejections: Counter[str] = Counter()
+        for record in result.rounds:
+            rejections.update(record.rejections)
+        found = [f"{reason} {count}" for reason, count in sorted(rejections.items())]
+        retried = sum(record.attempt for record in result.rounds)
+        resets = sum(record.resets for record in result.rounds)
+        parts = [f"rejected: {', '.join(found)}"] if found else []
+        parts += [f"{retried} attempts failed"] if retried else []
+        parts += [f"{resets} caches sent anew"] if resets else []
+        if parts:
+            yield f"{METHODS[result.method].title}, seed {result.config['seed']}: {'; '.join(parts)}"
 
 
 def _spread(runs: Sequence[RunResult], key: str, unit: float, digits: int) -> str:

@@ -88,7 +88,6 @@ class _OpenRound:
     reset: set[int] = field(default_factory=set)
     waiting: dict[int, bytes] = field(default_factory=dict)  # resets to be sent
     reports: dict[int, Mapping[str, float]] = field(default_factory=dict)
-    rejections: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ class ClosedRound:
     answers: int
     resets: int
     reports: Mapping[int, Mapping[str, float]]
-    rejections: Mapping[str, int]  # by reason
+    rejections: Mapping[str, int]  # by reason, failed attempts included
 
     @property
     def teacher_entropy(self) -> float:
@@ -131,6 +130,7 @@ class Server:
             Holdings.empty(federation.clients, federation.public_size, method.cache.duration),
         )
         self._open: _OpenRound | None = None
+        self._rejections: Counter[str] = Counter()  # of all attempts at the round
 
     def open_round(self) -> dict[int, bytes]:
         """Draw the clients and samples of a round; say to each client what to learn and what to label."""
@@ -154,7 +154,8 @@ class Server:
             frozenset(asked.tolist()),
             max(self.codec.size(largest), REPORT_LIMIT),
         )
-        self.ledger.open_round()
+        if attempt == 0:  # a failed attempt is part of what its round costs
+            self.ledger.open_round()
         for client in now.asked:
             self.ledger.add("downlink", client, size=len(now.broadcast), payload=now.payload)
         hits = self._hits()
@@ -166,7 +167,7 @@ class Server:
         try:
             column, payload = self._take(sender, data, now)
         except MessageError as error:
-            now.rejections[error.reason] += 1
+            self._rejections[error.reason] += 1
             column, payload = "rejected", 0
         self.ledger.add(column, sender, size=len(data), payload=payload)
 
@@ -193,6 +194,7 @@ class Server:
         if self.learner is not None:
             self.learner.learn(taught, now.round)
         state.sync, state.digest, state.round, state.attempt = sync, taught.digest(), now.round, 0
+        rejections, self._rejections = self._rejections, Counter()
         return ClosedRound(
             round=now.round,
             attempt=now.attempt,
@@ -201,7 +203,7 @@ class Server:
             answers=len(now.answered),
             resets=len(now.reset),
             reports=now.reports,
-            rejections=now.rejections,
+            rejections=rejections,
         )
 
     def _take(self, sender: int, data: bytes, now: _OpenRound) -> tuple[Column, int]:
