@@ -95,7 +95,7 @@ class Store:
         before = self._manifests[max(self._manifests)] if self._manifests else _Manifest({}, {}, {})
         file = f"{snapshot.number}.safetensors"
         arrays = {f"{part}/{name}": array for part, its in snapshot.parts.items() for name, array in its.items()}
-        content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
         parts = {**before.parts, **dict.fromkeys(snapshot.parts, file)}
         known = {**before.digests, file: _digest(content)}
         digests = {name: known[name] for name in set(parts.values())}
@@ -117,11 +117,11 @@ class Store:
                 parts = self._parts(manifest)
             except (OSError, ValueError, SafetensorError) as error:
                 self.damaged.append(f"checkpoint {number} is damaged ({error})")
-                if found is None:
-                    self._disk.remove(f"{number}.json")  # or a later save would be taken for older than it
                 continue
             self._manifests[number] = manifest
             found = found or Snapshot(number, manifest.meta, parts)
+            if len(self._manifests) == _KEPT:
+                break  # what is older was being removed, and may rightly be in pieces
         return found
 
     def _install(self, name: str, content: bytes) -> None:
@@ -181,4 +181,4 @@ def _digest(content: bytes) -> str:
 
 
 def _is_manifest(name: str) -> bool:
-    return name.endswith(".json") and name[:-5].isdigit()
+    return name.endswith(".json") and name[:-5].isdecimal()

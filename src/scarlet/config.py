@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 from typing_extensions import Doc
 
 from scarlet.core.types import Attack
-from scarlet.errors import ConfigError
+from scarlet.errors import ConfigError, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,8 @@ class Config:
         for name in ("dropout", "hostile"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}; 0 is none")
+        if self.attack not in get_args(Attack):
+            raise unknown("attack", self.attack, get_args(Attack))
         if self.deadline is not None:
             _positive("deadline", self.deadline, "leave it out to wait for all answers")
         _positive("alpha", self.alpha, "0.05 gives each client few classes, 1000 gives all the same mix")

@@ -402,7 +402,6 @@ def test_a_reset_is_obeyed_even_after_an_answer_to_the_same_broadcast() -> None:
     assert client.state.cache.stamp[7] == ABSENT
 
 
-@pytest.mark.xfail(strict=True, reason="a reply is kept under the last downlink received, not under its job's")
 def test_a_reply_is_kept_under_its_own_downlink_whatever_was_received_since() -> None:
     client = new_client()
     job = job_of(client, STORED)

@@ -406,7 +406,6 @@ def test_an_answer_that_is_rejected_is_none_of_those_that_are_needed() -> None:
     assert town.server.close_round() is None
 
 
-@pytest.mark.xfail(strict=True, reason="close_round forgets the rejections and bytes of an attempt that failed")
 def test_what_a_failed_attempt_rejected_and_cost_is_counted_with_the_round() -> None:
     town = Town(METHODS["scarlet, refresh"](), STRICT)
     town.open()

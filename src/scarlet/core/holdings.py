@@ -31,15 +31,14 @@ class Holdings:
         return cls(np.zeros((clients, words), np.uint64), np.zeros((public_size, words), np.uint64))
 
     def commit(self, sync: Sync) -> None:
-        """Note which samples a round drew, and which of them it stored or deleted."""
+        """Note which samples a round drew, and which of them have a new label."""
         assert sync.signal is not None
         word, bit = self._place(sync.round)
-        # The bit stood for a round that is too old to matter, and now stands for this one.
+        # The bit stood for a round that is too old to matter, and now stands for this one. A sample that has an entry
+        # has no such old bit: it was cleared when the entry was stored.
         self.acknowledged[:, word] &= ~bit
-        self.drawn[:, word] &= ~bit
         self.drawn[sync.index[sync.signal != Signal.CACHED]] = 0
-        self.drawn[sync.dropped] = 0
-        self.drawn[sync.index[sync.signal != Signal.EXPIRED], word] |= bit
+        self.drawn[sync.index, word] |= bit
 
     def acknowledge(self, client: int, round: int) -> None:
         """A client has applied the sync of a round."""

@@ -34,11 +34,11 @@ def wrap(kind: int, round: int, attempt: int, body: bytes) -> bytes:
 
 def split(data: bytes) -> list[bytes]:
     """The messages that were sent one after the other, by the lengths that they announce."""
-    parts = []
-    while data:
-        length = _HEADER.unpack_from(data)[5] if len(data) >= SIZE else 0
-        parts.append(data[: SIZE + length])
-        data = data[SIZE + length :]
+    parts, at = [], 0
+    while at < len(data):
+        length = _HEADER.unpack_from(data, at)[5] if len(data) - at >= SIZE else 0
+        parts.append(data[at : at + SIZE + length])
+        at += SIZE + length
     return parts
 
 
