@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +13,7 @@ from scarlet.checkpoint import Folder, Snapshot, Store
 from scarlet.core.persist import Array, server_arrays, server_numbers
 from scarlet.core.server import Server
 from scarlet.core.train import ServerModel
-from scarlet.errors import ScarletError
+from scarlet.errors import ConfigError, ScarletError
 from scarlet.transport.host import model_arrays
 
 _SERVER = "server"
@@ -28,8 +29,9 @@ class Checkpoints:
     What is saved belongs to one instant, so a resumed run goes on exactly as the uninterrupted one would have.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, identity: Mapping[str, object]) -> None:
         self.directory = directory
+        self._identity = json.loads(json.dumps(identity))  # of the run, as a manifest will give it back
         self.store = Store(Folder(directory))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
@@ -40,8 +42,17 @@ class Checkpoints:
         arrays = {name: array.copy() for name, array in server_arrays(server.state).items()}
         parts: dict[str, Mapping[str, Array]] = {_SERVER: arrays | model_arrays(learner.model)}
         parts |= {f"client-{number}": state for number, state in clients.items()}
-        numbers = server_numbers(server.state, server.ledger)
+        numbers = server_numbers(server.state, server.ledger) | {"run": self._identity}
         self._pending = self._thread.submit(self.store.save, Snapshot(server.state.round, numbers, parts))
+
+    def load(self) -> Snapshot | None:
+        """The newest checkpoint that is whole; ConfigError if it is not one of this run on this data."""
+        snapshot = self.store.load()
+        if snapshot is not None and snapshot.meta["run"] != self._identity:
+            raise ConfigError(
+                f"the checkpoint in {self.directory} is of other options or other data; restore those, or run anew"
+            )
+        return snapshot
 
     def wait(self) -> None:
         """Wait for the checkpoint under way."""

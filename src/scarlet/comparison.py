@@ -13,6 +13,7 @@ from scarlet.errors import ConfigError
 from scarlet.experiment import Watcher, run
 from scarlet.flat import flatten, unflatten
 from scarlet.methods.registry import entry_of
+from scarlet.models.registry import ModelFactory
 from scarlet.problem import Data, prepare
 from scarlet.records import RunResult
 from scarlet.run_directory import check_free, finished, make, write_json
@@ -27,6 +28,7 @@ def compare(
     seeds: Sequence[int] = (0,),
     out: Path | None = None,
     data: Data | None = None,
+    model: ModelFactory | None = None,
     watchers: Sequence[Watcher] = (),
 ) -> list[RunResult]:
     """Run each method under each seed; `methods` are config objects. Ctrl-C ends it with what was done so far.
@@ -43,10 +45,10 @@ def compare(
     ]
     if out is not None:
         check_free(out)
-        prepare(planned[0][2], data)  # a mistake in the options shows here, before anything is written
+        prepare(planned[0][2], data, model)  # a mistake in the options shows here, before anything is written
         plan = [{"directory": name, **flatten(method, its)} for name, method, its in planned]
         write_json(make(out) / PLAN, {"runs": plan})
-    return _finish(planned, out, data, watchers)
+    return _finish(planned, out, data, model, watchers)
 
 
 def resume_comparison(out: Path, *, workers: int | None = None, watchers: Sequence[Watcher] = ()) -> list[RunResult]:
@@ -56,7 +58,7 @@ def resume_comparison(out: Path, *, workers: int | None = None, watchers: Sequen
         method, config = unflatten(table, str(out / PLAN))
         config = config if workers is None else replace(config, workers=workers)
         planned.append((str(table["directory"]), method, config))
-    return _finish(planned, out, None, watchers)
+    return _finish(planned, out, None, None, watchers)
 
 
 def read_plan(out: Path) -> list[dict[str, object]]:
@@ -69,7 +71,11 @@ def read_plan(out: Path) -> list[dict[str, object]]:
 
 
 def _finish(
-    planned: Sequence[tuple[str, object, Config]], out: Path | None, data: Data | None, watchers: Sequence[Watcher]
+    planned: Sequence[tuple[str, object, Config]],
+    out: Path | None,
+    data: Data | None,
+    model: ModelFactory | None,
+    watchers: Sequence[Watcher],
 ) -> list[RunResult]:
     results: list[RunResult] = []
     for name, method, config in planned:
@@ -78,8 +84,8 @@ def _finish(
         if done is not None:
             results.append(done)
             continue
-        begun = directory is not None and (directory / "config.json").exists()
-        results.append(run(method, config, out=directory, resume=begun, data=data, watchers=watchers))
+        begun = directory is not None and directory.exists()
+        results.append(run(method, config, out=directory, resume=begun, data=data, model=model, watchers=watchers))
         if results[-1].interrupted:
             break
     if out is not None:

@@ -11,6 +11,7 @@ from typing_extensions import Doc
 
 from scarlet.core.types import Attack
 from scarlet.errors import ConfigError, unknown
+from scarlet.wire.codec import codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Config:
     attack: Annotated[Attack, Doc("what they send: labels in the wrong order of classes, or random ones")] = "flip"
     checkpoint_every: Annotated[int, Doc("rounds from one checkpoint to the next; 0 writes none")] = 1
     codec: Annotated[str, Doc("how messages become bytes")] = "reference"
-    workers: Annotated[int | None, Doc("worker processes; None: one for each core; never changes a result")] = None
+    workers: Annotated[int | None, Doc("worker processes; None: one for each core; the result is the same")] = None
     device: Annotated[str, Doc("where models run: cpu, cuda, cuda:1")] = "cpu"
 
     def __post_init__(self) -> None:
@@ -65,6 +66,7 @@ class Config:
         for name in ("dropout", "hostile"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}; 0 is none")
+        codec(self.codec)
         if self.attack not in get_args(Attack):
             raise unknown("attack", self.attack, get_args(Attack))
         if self.deadline is not None:

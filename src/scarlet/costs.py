@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
@@ -40,8 +39,9 @@ class CostsConfig:
     seed: Annotated[int, Doc("names the draws")] = 0
 
     def __post_init__(self) -> None:
-        for name in ("clients", "public_size", "public_per_round", "rounds"):
+        for name in ("clients", "public_size", "public_per_round"):
             check_at_least(name, getattr(self, name), 1)
+        check_at_least("rounds", self.rounds, 2)  # the first is left out of the means
         check_at_least("classes", self.classes, 2)
         check_at_least("seed", self.seed, 0)
         check_per_round(self.public_per_round, self.public_size)
@@ -61,7 +61,7 @@ class Spread:
     @classmethod
     def of(cls, payload: npt.NDArray[np.int64]) -> Spread:
         later = payload[1:] / MB
-        return cls(float(later.mean()), float(later.std()), float(later.max())) if len(later) else cls(*3 * (math.nan,))
+        return cls(float(later.mean()), float(later.std()), float(later.max()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def play(method: Method, federation: Federation, rounds: int, codec_name: str) -
     """Play the messages of some rounds.
 
     When all clients take part they are sent the same and answer as much, so one stands for all. Otherwise the real
-    server works out what each of them lacks; client 0 is a real one, and would notice if it were sent too little.
+    server works out what each of them lacks; client 0 is a real one, and would notice if an entry were missing.
     """
     everybody = federation.asked == federation.clients
     played = replace(federation, clients=1, participation=1.0, min_answers=1) if everybody else federation

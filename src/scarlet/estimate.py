@@ -19,7 +19,7 @@ _PROCESS_BYTES = 300e6  # resident memory of a Python process that has torch loa
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds and bytes of memory are rough; the bytes on the wire are exact under the reference codec."""
+    """Seconds and bytes of memory are rough; the bytes on the wire are exact if every client answers."""
 
     seconds: float
     memory_bytes: float
@@ -53,7 +53,7 @@ def _seconds(problem: Problem, workers: int) -> float:
     a_client = (config.local_epochs * config.samples_per_client + distilled) * train
     a_client += config.public_per_round * look + config.test_per_client * look / config.eval_every
     a_server = distilled * train + len(problem.data.private.test_labels) * look / config.eval_every
-    return config.rounds * (a_client * -(-config.clients // workers) + a_server)
+    return config.rounds * (a_client * -(-problem.federation.asked // workers) + a_server)
 
 
 def _seconds_per_image(problem: Problem) -> tuple[float, float]:

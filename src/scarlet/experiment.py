@@ -20,7 +20,7 @@ from scarlet.core.server import ClosedRound, Server
 from scarlet.core.train import ServerModel
 from scarlet.errors import ScarletError
 from scarlet.estimate import Estimate, estimate
-from scarlet.flat import flatten
+from scarlet.flat import flatten, without_place
 from scarlet.methods.registry import entry_of
 from scarlet.models.registry import ModelFactory, Weights, initial_weights
 from scarlet.problem import Data, Problem, prepare
@@ -77,11 +77,12 @@ def run(
         records: list[RoundRecord] = []
         if directory is not None:
             watchers = [directory, *watchers]
-            if config.checkpoint_every:
-                checkpoints = stack.enter_context(Checkpoints(directory.path / "checkpoint"))
         expected = estimate(built, problem, workers)
         for watcher in watchers:
             watcher.start(flat, problem, expected)
+        if directory is not None and config.checkpoint_every:
+            identity = {"options": without_place(flat), "data": problem.fingerprint}
+            checkpoints = stack.enter_context(Checkpoints(directory.path / "checkpoint", identity))
         if directory is not None and resume:
             saved = _restore(checkpoints, server, learner)
             records = directory.rewind(server.state.round)
@@ -129,9 +130,10 @@ def _round(server: Server, transport: LocalTransport) -> tuple[ClosedRound, set[
         closed = server.close_round()
         if closed is not None:
             return closed, asked
-    needed = server.federation.min_answers
+    needed, rejected = server.federation.min_answers, dict(server.rejections) or "nothing"
     raise ScarletError(
-        f"round {server.state.round + 1} failed {ATTEMPTS} times with fewer than {needed} answers; "
+        f"round {server.state.round + 1} failed {ATTEMPTS} times with fewer than {needed} answers "
+        f"(rejected: {rejected}); where labels are not finite a smaller lr may help, otherwise "
         "lower min_answers or dropout, give more time until the deadline, or ask more clients"
     )
 
@@ -140,10 +142,11 @@ def _restore(
     checkpoints: Checkpoints | None, server: Server, learner: ServerModel
 ) -> Mapping[int, Mapping[str, Array]]:
     """Bring server and model to the last checkpoint, if there is one; return the clients' states."""
-    snapshot = checkpoints.store.load() if checkpoints is not None else None
+    snapshot = checkpoints.load() if checkpoints is not None else None
     if checkpoints is not None:
+        instead = "beginning again" if snapshot is None else f"going on from round {snapshot.number}"
         for damage in checkpoints.store.damaged:
-            print(f"scarlet: {damage}; going on from the one before", file=sys.stderr)
+            print(f"scarlet: {damage}; {instead}", file=sys.stderr)
     if snapshot is None:
         return {}
     arrays = server_part(snapshot)

@@ -20,6 +20,11 @@ def flatten(method: object, config: Config) -> dict[str, object]:
     return {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
 
 
+def without_place(flat: Mapping[str, object]) -> dict[str, object]:
+    """The options that make a run what it is, less those that only say where and with how many processes."""
+    return {name: value for name, value in flat.items() if name not in ("data_dir", "workers", "device")}
+
+
 def unflatten(table: Mapping[str, object], where: str) -> tuple[object, Config]:
     """The method's config object and the shared config; `where` names the table in errors."""
     name = table.get("method")

@@ -86,10 +86,21 @@ class Problem:
     @cached_property
     def public_fingerprint(self) -> str:
         """Names the public set: its content, order and preprocessing."""
-        public = np.ascontiguousarray(self.data.public)
-        content = blake2b(f"{public.dtype.str}{public.shape}".encode(), digest_size=16)
-        content.update(public.data)
-        return content.hexdigest()
+        return _fingerprint(self.data.public)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names all data of the federation."""
+        private = self.data.private
+        images = _fingerprint(private.train_images) + _fingerprint(private.test_images)
+        labels = _fingerprint(private.train_labels) + _fingerprint(private.test_labels)
+        return self.public_fingerprint + images + labels
+
+
+def _fingerprint(array: npt.NDArray[np.generic]) -> str:
+    content = blake2b(f"{array.dtype.str}{array.shape}".encode(), digest_size=16)
+    content.update(np.ascontiguousarray(array).data)
+    return content.hexdigest()
 
 
 def load(config: Config) -> Data:
@@ -115,6 +126,11 @@ def prepare(config: Config, data: Data | None = None, model: ModelFactory | None
     given = data is not None
     data = data if data is not None else load(config)
     private, size = data.private, len(data.public)
+    for images in (private.train_images, private.test_images, data.public):
+        if images.dtype not in (np.uint8, np.float32) or images.shape[1:] != private.train_images.shape[1:]:
+            raise ConfigError(
+                f"images must all be uint8 or float32 of one shape [n, C, H, W], got {images.dtype} {images.shape}"
+            )
     if given and config.public_size not in (None, size):
         raise ConfigError(f"public_size is {config.public_size} but the public images given are {size}")
     per_round = config.public_per_round or max(1, round(size / 10))

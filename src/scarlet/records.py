@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 
 import numpy as np
@@ -92,8 +92,3 @@ def summarise(rounds: Sequence[RoundRecord], weights_digest: str | None) -> dict
             **{name: version(name) for name in ("scarlet-fl", "torch", "numpy")},
         },
     }
-
-
-def as_line(record: RoundRecord) -> dict[str, object]:
-    """A record as a plain mapping."""
-    return asdict(record)

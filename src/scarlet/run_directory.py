@@ -5,16 +5,17 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from scarlet.data.figure import partition_figure
-from scarlet.errors import ConfigError, ScarletError
+from scarlet.errors import ConfigError, DataError, ScarletError
 from scarlet.estimate import Estimate
 from scarlet.models.registry import Weights
 from scarlet.problem import Problem
-from scarlet.records import RoundRecord, RunResult, as_line
+from scarlet.records import RoundRecord, RunResult
 from scarlet.wire.ledger import COLUMNS, Ledger
 
 
@@ -73,6 +74,10 @@ class RunDirectory:
     def rewind(self, round: int) -> list[RoundRecord]:
         """Forget the rounds after a checkpoint, which will be done again; return those before."""
         lines = _lines(self.path / "metrics.jsonl")[:round]
+        if len(lines) < round:
+            raise DataError(
+                f"{self.path / 'metrics.jsonl'} has {len(lines)} of the {round} rounds before the checkpoint"
+            )
         _replace(self.path / "metrics.jsonl", lines)
         header, *rows = _lines(self.path / "ledger.csv")
         _replace(self.path / "ledger.csv", [header, *(row for row in rows if int(row.partition(",")[0]) <= round)])
@@ -89,7 +94,7 @@ class RunDirectory:
 
     def _append(self, record: RoundRecord, ledger: Ledger) -> None:
         with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(as_line(record)) + "\n")
+            file.write(json.dumps(asdict(record)) + "\n")
         with (self.path / "ledger.csv").open("a", newline="") as file:
             rows = csv.writer(file, lineterminator="\n")
             for client, columns in sorted(ledger.by_client().items()):
@@ -100,13 +105,14 @@ class RunDirectory:
         """Write the summary, the server's weights and the page."""
         from scarlet.report import read_run, write_report  # plotly is slow to load, and only needed here
 
-        save_file(
-            {name: value.cpu().contiguous() for name, value in weights.items()},
-            self.path / "server.safetensors",
-        )
-        write_json(self.path / "summary.json", {"method": result.method, **result.summary})
+        content = save({name: value.cpu().contiguous() for name, value in weights.items()})
+        (self.path / "server.safetensors").write_bytes(content)
+        summary = {"method": result.method, **result.summary}
         figure = (self.path / "partition.svg").read_text()
-        write_report([read_run(self.path)], self.path / "report.html", partition_svg=figure)
+        record = replace(read_run(self.path), summary=summary)
+        write_report([record], self.path / "report.html", partition_svg=figure)
+        # Last, because a run that has a summary is finished.
+        write_json(self.path / "summary.json", summary)
 
 
 def _lines(path: Path) -> list[str]:

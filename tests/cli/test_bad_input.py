@@ -146,7 +146,7 @@ def test_a_command_that_cannot_be_understood_is_told_in_one_line(
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--rounds", "0"], "rounds must be 1 or more, got 0"),
+        (["--rounds", "0"], "rounds must be 2 or more, got 0"),
         (["--classes", "1"], "classes must be 2 or more, got 1"),
         (["--cache-duration", "-1"], "cache_duration must be 0 or more, got -1"),
         (["--public-size", "10", "--public-per-round", "11"], "public_per_round must be at most the 10 public samples"),

@@ -129,13 +129,22 @@ def test_a_comparison_that_was_cut_off_is_finished(tmp_path: Path) -> None:
     before = {name: kills.outcome(out / name) for name in runs}
     kept = (out / "scarlet-seed0" / "metrics.jsonl").stat().st_mtime_ns
     (out / "dsfl-seed0" / "summary.json").unlink()  # cut off at its very end
-    shutil.rmtree(out / "scarlet-seed1")  # not begun
-    shutil.rmtree(out / "dsfl-seed1")
+    shutil.rmtree(out / "scarlet-seed1")
+    (out / "scarlet-seed1").mkdir()  # killed before it had written anything
+    shutil.rmtree(out / "dsfl-seed1")  # not begun
     (out / "report.html").unlink()
     assert main(["resume", str(out)]) == 0
     assert {name: kills.outcome(out / name) for name in runs} == before
     assert (out / "scarlet-seed0" / "metrics.jsonl").stat().st_mtime_ns == kept
     assert (out / "report.html").exists()
+
+
+def test_a_checkpoint_of_other_options_is_refused(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = json.loads((cut / "config.json").read_text())
+    (cut / "config.json").write_text(json.dumps(config | {"beta": 3.0}))
+    assert main(["resume", str(cut)]) == 2
+    complaint = capsys.readouterr().err.splitlines()
+    assert len(complaint) == 1 and "is of other options or other data" in complaint[0]
 
 
 def test_what_is_not_a_run_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

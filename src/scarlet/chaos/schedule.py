@@ -138,6 +138,7 @@ class _Play:
         taught = None if server.state.sync is None else recall(server.state.cache, server.state.sync)
         self.accepted: dict[int, Labels] = {}  # what must have gone into the aggregate
         self.reset: set[int] = set()
+        self.reported: set[int] = set()
         if server.state.attempt == 0 or self.rebooted:  # otherwise they go on from the attempt before
             self.doomed = 0  # messages that must have been rejected
             self.sent = self.taken = 0  # bytes
@@ -221,9 +222,17 @@ class _Play:
         else:
             decoded = self.wire.decode(message)
             current = (decoded.round, decoded.attempt) == (round, attempt)
-            second = client in self.accepted or (isinstance(decoded, Resync) and client in self.reset)
-            if not current or (second and not isinstance(decoded, Report)):
+            match decoded:
+                case Report():
+                    second = client in self.reported
+                case Resync():
+                    second = client in self.accepted or client in self.reset
+                case _:
+                    second = client in self.accepted
+            if not current or second:
                 self.doomed += 1
+            elif isinstance(decoded, Report):
+                self.reported.add(client)
             elif isinstance(decoded, Uplink):
                 self.accepted[client] = decoded.labels
             elif isinstance(decoded, Resync):

@@ -46,7 +46,7 @@ def _print(costs: Sequence[Cost], config: CostsConfig) -> None:
         f", {config.participation:.2%} a round" if config.participation < 1 else ""
     )
     title = f"{clients}, {config.rounds} rounds, {samples}, {config.codec} codec"
-    drawn = table(title, ("method", "on expiry", "MB up", "max", "MB down", "max", "catch-up", "GB in all"))
+    drawn = table(title, ("method", "on expiry", "MB up", "max", "MB down", "max", "of it catch-up", "GB in all"))
     for cost in costs:
         drawn.add_row(
             METHODS[cost.method].title,

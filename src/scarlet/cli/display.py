@@ -71,6 +71,7 @@ class _Row:
         self.seed = seed
         self.rounds = rounds
         self.round = 0
+        self._first = 0  # the first round that was seen: a run that is resumed begins late
         self._began = time.monotonic()
         self._cells: tuple[str, ...] = ("",) * 5
         self._server: float | None = None
@@ -81,11 +82,12 @@ class _Row:
         self._server = record.server_accuracy if record.server_accuracy is not None else self._server
         self._client = record.client_accuracy if record.client_accuracy is not None else self._client
         self.round = record.round
+        self._first = self._first or record.round
         self._cells = (
             _share(self._server),
             _share(self._client),
             f"{ledger.total['uplink'].payload / _MB:.2f}",
-            f"{ledger.total['downlink'].payload / _MB:.2f}",
+            f"{(ledger.total['downlink'] + ledger.total['catch_up']).payload / _MB:.2f}",
             f"{record.cache_hit_ratio:.0%}",
         )
 
@@ -102,7 +104,7 @@ class _Row:
     def left(self, runs_after: int = 0) -> str:
         """The time to the end of this run, or of as many more like it."""
         rounds = self.rounds - self.round + runs_after * self.rounds
-        seconds = int((time.monotonic() - self._began) / max(1, self.round) * rounds)
+        seconds = int((time.monotonic() - self._began) / max(1, self.round - self._first + 1) * rounds)
         return f"{seconds // 60}:{seconds % 60:02d}"
 
 

@@ -36,9 +36,9 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, 2 for a mistake in what was asked, or 130 after Ctrl-C."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = ["--help" if word == "-h" else word for word in (sys.argv[1:] if argv is None else argv)]
     try:
-        if not arguments or arguments[0] in ("-h", "--help"):
+        if not arguments or arguments[0] == "--help":
             print(_help())
             return 0
         if arguments[0] == "--version":
@@ -60,6 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a full disk, a directory that may not be written
+        print(f"scarlet: {error}", file=sys.stderr)
+        return 2
 
 
 def _help() -> str:

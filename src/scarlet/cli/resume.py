@@ -10,6 +10,7 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
+from scarlet.cli.launch import check_device
 from scarlet.cli.options import options_of, parse, split, table_in
 from scarlet.errors import ConfigError
 from scarlet.flat import unflatten
@@ -45,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
     else:
         method, config = unflatten(table_in(path / "config.json"), str(path / "config.json"))
         config = config if workers is None else replace(config, workers=workers)
+        check_device(config.device)
         with Display(1, quiet=quiet) as display:
             results = [run(method, config, out=path, resume=True, watchers=[display])]
     if quiet:

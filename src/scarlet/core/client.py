@@ -40,7 +40,6 @@ class Client:
         self.codec = codec
         self.public = public  # the fingerprint of the public set that this client holds
         self.state = ClientState(CacheTable.empty(public_size, classes))
-        self._downlinks: dict[tuple[int, int], bytes] = {}  # of jobs under way, by round and attempt
 
     def receive(self, downlink: bytes) -> Job | list[bytes]:
         """A job; or what to send at once: the kept answer to the same downlink, or a word that the caches differ."""
@@ -52,14 +51,13 @@ class Client:
             teacher = self._teacher(broadcast, catch_up)
         except MessageError:
             return [self.codec.encode(Resync(broadcast.round, broadcast.attempt, self.number))]
-        self._downlinks[broadcast.round, broadcast.attempt] = key
-        return Job(self.number, broadcast.round, broadcast.attempt, teacher, broadcast.request)
+        return Job(self.number, broadcast.round, broadcast.attempt, teacher, broadcast.request, key)
 
     def reply(self, job: Job, result: Result) -> list[bytes]:
         """The answer to a job, and the metrics in a message of their own."""
         labels = Labels(job.request, result.value)
         metrics = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
-        self.state.downlink = self._downlinks.pop((job.round, job.attempt))
+        self.state.downlink = job.downlink
         self.state.reply = [
             self.codec.encode(Uplink(job.round, job.attempt, self.number, labels)),
             self.codec.encode(Report(job.round, job.attempt, self.number, metrics)),

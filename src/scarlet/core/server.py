@@ -171,6 +171,11 @@ class Server:
             column, payload = "rejected", 0
         self.ledger.add(column, sender, size=len(data), payload=payload)
 
+    @property
+    def rejections(self) -> Mapping[str, int]:
+        """What was turned down in the round under way, by reason."""
+        return self._rejections
+
     def resets(self) -> dict[int, bytes]:
         """What to send to the clients that said their cache differs: the broadcast again, and all that it reuses."""
         now = self._now()
@@ -220,6 +225,10 @@ class Server:
         payload = len(data) - (self.codec.size(message) - self.codec.payload(message))
         match message:
             case Report():
+                if sender in now.reports:
+                    raise MessageError(f"client {sender} reports a second time", "second report")
+                if not 0 <= message.metrics.get("accuracy", 0) <= 1:
+                    raise MessageError(f"client {sender} reports an accuracy outside 0 to 1", "wrong report")
                 now.reports[sender] = message.metrics
                 return "report", payload
             case Resync():

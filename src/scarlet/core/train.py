@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,14 +43,25 @@ class Samples:
 def work(model: nn.Module, job: Job, private: Samples, test: Samples | None, public: Tensor, how: Training) -> Result:
     """A client's part of a round: distil, fit, predict on the requested samples and, if asked, evaluate."""
     metrics: dict[str, float] = {}
-    if len(job.teacher.index):
-        rng = stream(how.seed, "client", client=job.client, round=job.round, attempt=job.attempt, purpose="distil")
-        metrics["distil_loss"] = distil(model, public, job.teacher, how, rng)
-    rng = stream(how.seed, "client", client=job.client, round=job.round, attempt=job.attempt, purpose="fit")
-    metrics["fit_loss"] = fit(model, private, how, rng)
+
+    def named(purpose: str) -> np.random.Generator:
+        return stream(how.seed, "client", client=job.client, round=job.round, attempt=job.attempt, purpose=purpose)
+
+    with layers_draw_from(named("layers")):
+        if len(job.teacher.index):
+            metrics["distil_loss"] = distil(model, public, job.teacher, how, named("distil"))
+        metrics["fit_loss"] = fit(model, private, how, named("fit"))
     if test is not None:
         metrics["accuracy"], metrics["loss"] = evaluate(model, test)
     return Result(predict(model, public, job.request), metrics)
+
+
+@contextmanager
+def layers_draw_from(rng: np.random.Generator) -> Iterator[None]:
+    """Let layers that draw by themselves, such as dropout, draw from a named stream, and not from what came before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(rng.integers(2**63)))
+        yield
 
 
 def fit(model: nn.Module, samples: Samples, how: Training, rng: np.random.Generator) -> float:
@@ -154,7 +166,9 @@ class ServerModel:
 
     def learn(self, labels: Labels, round: int) -> None:
         """Distil the round's labels."""
-        if len(labels.index):
+        if not len(labels.index):
+            return
+        with layers_draw_from(stream(self._how.seed, "server", round=round, purpose="layers")):
             rng = stream(self._how.seed, "server", round=round, purpose="distil")
             distil(self.model, self._public, labels, self._how, rng)
 

@@ -116,6 +116,7 @@ class Job:
     attempt: int
     teacher: Labels
     request: Index
+    downlink: bytes = b""  # a hash of the downlink that it came from
 
 
 @dataclass(frozen=True, slots=True)

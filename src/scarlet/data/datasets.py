@@ -31,7 +31,7 @@ class PrivateSet:
     train_labels: Integers  # i64[n]
     test_images: Images  # u8[m, C, H, W]
     test_labels: Integers  # i64[m]
-    augment: Augment
+    augment: Augment = Augment(padding=0, flip=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ class WorkerError(ScarletError):
 
 def default_workers(clients: int) -> int:
     """As many processes as there are cores for this process, but no more than clients."""
-    return max(1, min(len(os.sched_getaffinity(0)), clients))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, clients))
 
 
 class LocalTransport:
@@ -81,9 +82,12 @@ class LocalTransport:
                     return
         for number, worker in enumerate(self._workers):
             share = {k: data for k, data in downlinks.items() if k % len(self._workers) == number}
-            if share:
+            yield from worker.late
+            worker.late.clear()
+            # A worker that is still busy with an earlier round misses this one: it cannot be asked while it answers.
+            if share and not worker.unanswered:
                 worker.ask("exchange", share)
-        # A worker that was late in an earlier round first sends what is left of it; the server will turn it down.
+        # A worker that was late in an earlier round sends what is left of it; the server will turn it down.
         while busy := {worker.connection: worker for worker in self._workers if worker.unanswered}:
             left = end - time.monotonic()
             if left <= 0:
@@ -140,10 +144,12 @@ class _Worker:
         )
         self._process.start()
         theirs.close()
+        self.late: list[tuple[int, bytes]] = []  # answers that came when something else was waited for
         self.unanswered = 1  # requests whose end has not been seen yet; the first is to get ready
 
     def ready(self) -> None:
-        assert self.receive() is None
+        answer = self.receive()
+        assert answer is None
 
     def ask(self, what: str, about: object) -> None:
         try:
@@ -171,10 +177,14 @@ class _Worker:
 
     def result(self) -> Any:
         """The answer to the last request, after whatever is left of earlier ones."""
-        answer = None
+        found = None
         while self.unanswered:
-            answer, last = self.receive(), answer
-        return last
+            answer = self.receive()
+            if isinstance(answer, tuple):
+                self.late.append(answer)
+            elif answer is not None:
+                found = answer
+        return found
 
     def stop(self) -> None:
         self._process.terminate()
