@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -199,3 +200,24 @@ def test_there_are_as_many_workers_as_cores_but_no_more_than_clients(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     assert default_workers(clients) == expected
+
+
+def test_answers_after_the_deadline_come_in_the_next_exchange_and_nobody_is_asked_twice() -> None:
+    downlinks = server().open_round()
+    with LocalTransport(setup(), data(), 2, deadline=1e-9) as transport:
+        assert list(transport.exchange(downlinks)) == []
+        transport._deadline = math.inf
+        late = sorted(transport.exchange(downlinks))
+    with LocalTransport(setup(), data(), 2) as transport:
+        assert late == sorted(transport.exchange(downlinks))
+
+
+def test_answers_that_come_while_states_are_asked_for_are_not_lost() -> None:
+    downlinks = server().open_round()
+    with LocalTransport(setup(), data(), 2, deadline=1e-9) as transport:
+        assert list(transport.exchange(downlinks)) == []
+        assert set(transport.states(range(CLIENTS))) == set(range(CLIENTS))
+        transport._deadline = math.inf
+        late = sorted(transport.exchange({}))
+    with LocalTransport(setup(), data(), 2) as transport:
+        assert late == sorted(transport.exchange(downlinks))
