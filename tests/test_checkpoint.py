@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -194,7 +195,7 @@ def test_files_are_safetensors_and_json_and_nothing_is_pickled(tmp_path: Path) -
             assert load_safetensors(data)
         else:
             digest, body = data.split(b"\n", 1)
-            assert len(bytes.fromhex(digest.decode())) == 16
+            assert re.fullmatch(rb"[0-9]+-[0-9a-f]{8}", digest)
             assert set(json.loads(body)) == {"meta", "parts", "digests"}
     assert kinds == {".safetensors", ".json"}
 
@@ -273,7 +274,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(
     whole.sync("")
     size = len(whole.read(file))
     tried = damages(size, 3 if kind == "simulated disk" else size // 4)
-    assert len(tried) > (150 if kind == "simulated disk" else 10)
+    assert len(tried) > (100 if kind == "simulated disk" else 10)
     for number, (name, how) in enumerate(tried.items()):
         disk: Disk = whole.copy()
         if kind == "folder":

@@ -99,8 +99,12 @@ def main() -> int:
         while killed["parent"] + killed["worker"] < given.kills:
             directory = Path(folder) / f"run{runs}"
             for _ in range(given.kills_a_run):
-                end = time.monotonic() + rng.uniform(0, 0.8 * length)
-                killed[disturb(directory, options, partial(_past, end), rng)] += 1
+                began = time.monotonic()
+                what = disturb(directory, options, partial(_past, began + rng.uniform(0, 0.8 * length)), rng)
+                killed[what] += 1
+                if not what:  # the machine has become faster
+                    length = time.monotonic() - began
+                    break
             finish(directory, options)
             runs += 1
             same += outcome(directory) == outcome(whole)
