@@ -3,8 +3,8 @@
     python benchmarks/checkpoint_cost.py --rounds 120
 
 A run writes a checkpoint after every second round. A round that follows one (it waits for the clients' states, and
-shares the machine with the thread that writes them) is compared with its neighbours that do not, so that a machine whose
-speed changes from minute to minute cannot decide the outcome.
+shares the machine with the thread that writes them) is compared with its neighbours that do not, so that a machine
+whose speed changes from minute to minute cannot decide the outcome.
 """
 
 from __future__ import annotations
