@@ -274,7 +274,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(
     whole.sync("")
     size = len(whole.read(file))
     tried = damages(size, 3 if kind == "simulated disk" else size // 4)
-    assert len(tried) > (100 if kind == "simulated disk" else 10)
+    assert len(tried) > (140 if kind == "simulated disk" else 10)
     for number, (name, how) in enumerate(tried.items()):
         disk: Disk = whole.copy()
         if kind == "folder":
