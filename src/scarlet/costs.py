@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import numpy.typing as npt
 from typing_extensions import Doc
 
 from scarlet.config import check_at_least, check_participation, check_per_round
-from scarlet.core.cache import Duration, OnExpiry
+from scarlet.core.cache import Duration, NoCache, OnExpiry
 from scarlet.core.client import Client
-from scarlet.core.method import Method
+from scarlet.core.method import Method, Teachers
+from scarlet.core.rng import draw, stream
 from scarlet.core.server import Federation, Server
-from scarlet.core.types import Broadcast, Index, Job, Labels, Uplink
+from scarlet.core.types import EVERYBODY, Broadcast, Index, Job, Labels, Parameters, Uplink
+from scarlet.errors import ConfigError
 from scarlet.methods.registry import METHODS, Entry
 from scarlet.wire import frame
 from scarlet.wire.codec import codec
@@ -32,8 +35,14 @@ class CostsConfig:
     public_size: Annotated[int, Doc("|P|, public samples")] = 10_000
     public_per_round: Annotated[int, Doc("|P^t|, public samples a round")] = 1_000
     classes: Annotated[int, Doc("N, entries of a soft-label")] = 10
-    cache_duration: Annotated[int, Doc("D, for the methods that cache")] = 50
+    cache_duration: Annotated[int, Doc("D of SCARLET")] = 50
+    others_duration: Annotated[int, Doc("D of the other methods that can cache; 0: none; the paper tries 25")] = 0
     on_expiry: Annotated[OnExpiry, Doc("delete is the paper's")] = "delete"
+    kept_share: Annotated[float, Doc("share of the samples that pass Selective-FD's selectors of clients")] = 0.808
+    clusters: Annotated[int, Doc("C of COMET; what it sends depends on it only where clients choose")] = 2
+    uplink_bits: Annotated[int, Doc("b_up of CFD")] = 1
+    downlink_bits: Annotated[int, Doc("b_down of CFD")] = 32
+    model_size: Annotated[int, Doc("numbers in a model, for FedAvg; ResNet-20 with its buffers has as many")] = 271_117
     rounds: Annotated[int, Doc("communication rounds")] = 3_000
     codec: Annotated[str, Doc("reference is the paper's accounting")] = "reference"
     seed: Annotated[int, Doc("names the draws")] = 0
@@ -46,8 +55,13 @@ class CostsConfig:
         check_at_least("seed", self.seed, 0)
         check_per_round(self.public_per_round, self.public_size)
         check_participation(self.participation)
+        check_at_least("model_size", self.model_size, 1)
+        if not 0 <= self.kept_share <= 1:
+            raise ConfigError(f"kept_share must be from 0 to 1, got {self.kept_share}; the paper's cost implies 0.808")
+        if self.others_duration < 0:
+            raise ConfigError(f"others_duration must be 0 or more, got {self.others_duration}; 0 is no cache")
         Duration(self.cache_duration, self.on_expiry)
-        codec(self.codec)
+        codec(self.codec, self.uplink_bits, self.downlink_bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,37 +106,56 @@ class Cost:
 
 
 def costs(config: CostsConfig) -> list[Cost]:
-    """The cost table: a row for each method that is registered."""
-    return [_cost(entry, config) for entry in METHODS.values()]
+    """The cost table: a row for each method that is registered and exchanges anything."""
+    found = [_cost(entry, config) for entry in METHODS.values()]
+    return [cost for cost in found if cost.total_gb > 0]
 
 
-def play(method: Method, federation: Federation, rounds: int, codec_name: str) -> Traffic:
+def play(
+    method: Method,
+    federation: Federation,
+    rounds: int,
+    codec_name: str,
+    *,
+    kept_share: float = 1.0,  # of the requested samples, that a client answers
+    model_size: int = 0,  # numbers in a model, where weights are exchanged
+) -> Traffic:
     """Play the messages of some rounds.
 
     When all clients take part they are sent the same and answer as much, so one stands for all. Otherwise the real
     server works out what each of them lacks; client 0 is a real one, and would notice if an entry were missing.
+    Labels are played as if all of them changed, so delta coding saves nothing here.
     """
+    wire = codec(codec_name, method.uplink_bits, method.downlink_bits)
+    if method.exchange != "labels":  # every round is like every other
+        model = Parameters(1, 0, EVERYBODY, 0, np.zeros(model_size, np.float32))
+        size = wire.payload(model) if method.exchange == "weights" else 0
+        constant = np.full(rounds, federation.asked * size, np.int64)
+        return Traffic(constant, constant, np.zeros(rounds, np.int64))
     everybody = federation.asked == federation.clients
     played = replace(federation, clients=1, participation=1.0, min_answers=1) if everybody else federation
-    wire, ledger = codec(codec_name), Ledger()
-    server = Server(replace(method, aggregate=_Uniform), played, wire, ledger)
-    witness = Client(0, federation.public_size, federation.classes, wire, federation.public)
+    ledger = Ledger()
+    method = replace(method, aggregate=partial(_Uniform, method.teachers), teach="aggregate", delta=False)
+    server = Server(method, played, wire, ledger)
+    witness = Client(0, method, federation.public_size, federation.classes, wire, federation.public)
     columns: tuple[Column, ...] = ("uplink", "downlink", "catch_up")
     traffic = np.zeros((len(columns), rounds), np.int64)
-    for round in range(rounds):
+    for number in range(rounds):
         request: Index | None = None
         for client, data in server.open_round().items():
             if request is None:
                 (broadcast, *_) = frame.split(data)
                 message = wire.decode(broadcast)
                 assert isinstance(message, Broadcast)
-                request = message.request
-                labels = _Uniform(request, federation.classes).finish()
+                rng = stream(federation.seed, "client", round=number, purpose="kept")
+                kept = draw(rng, len(message.request), round(kept_share * len(message.request)))
+                request = message.request[kept]
+                labels = _Uniform(None, request, federation.classes).finish()
             if client == 0 and not isinstance(witness.receive(data), Job):
-                raise RuntimeError(f"client 0 cannot rebuild the labels of round {round}")
-            server.take(client, wire.encode(Uplink(round + 1, 0, client, labels)))
+                raise RuntimeError(f"client 0 cannot rebuild the labels of round {number}")
+            server.take(client, wire.encode(Uplink(number + 1, 0, client, labels)))
         server.close_round()
-        traffic[:, round] = [ledger.round_total(column).payload for column in columns]
+        traffic[:, number] = [ledger.round_total(column).payload for column in columns]
     traffic *= federation.clients if everybody else 1
     return Traffic(traffic[0], traffic[1] + traffic[2], traffic[2])
 
@@ -130,18 +163,24 @@ def play(method: Method, federation: Federation, rounds: int, codec_name: str) -
 class _Uniform:
     """A fold that needs no answers: what a label says makes no difference to what it costs."""
 
-    def __init__(self, request: Index, classes: int) -> None:
-        self._labels = Labels(request, np.full((len(request), classes), 1 / classes, np.float32))
+    def __init__(self, teachers: int | None, request: Index, classes: int) -> None:
+        value = np.full((len(request), classes), 1 / classes, np.float32)
+        self._labels = Labels(request, value)
+        if teachers is not None:
+            self._labels = Teachers(request, np.repeat(value[:, np.newaxis], teachers, axis=1), value, {})
 
-    def add(self, labels: Labels) -> None: ...
+    def add(self, client: int, labels: Labels) -> None: ...
 
     def finish(self) -> Labels:
         return self._labels
 
 
 def _cost(entry: Entry[Any], config: CostsConfig) -> Cost:
-    known = {field.name for field in fields(entry.config)}
-    chosen = {name: getattr(config, name) for name in ("cache_duration", "on_expiry") if name in known}
+    given = asdict(config)
+    if entry.name != "scarlet":
+        given["cache_duration"] = config.others_duration
+    given["assign"] = "client" if config.others_duration else "server"  # as the paper counts COMET without a cache
+    chosen = {field.name: given[field.name] for field in fields(entry.config) if field.name in given}
     method: Method = entry.build(entry.config(**chosen))
     federation = Federation(
         clients=config.clients,
@@ -151,11 +190,18 @@ def _cost(entry: Entry[Any], config: CostsConfig) -> Cost:
         seed=config.seed,
         participation=config.participation,
     )
-    traffic = play(method, federation, config.rounds, config.codec)
+    traffic = play(
+        method,
+        federation,
+        config.rounds,
+        config.codec,
+        kept_share=config.kept_share if entry.name == "selective-fd" else 1.0,
+        model_size=config.model_size,
+    )
     return Cost(
         method=entry.name,
         codec=config.codec,
-        on_expiry=chosen.get("on_expiry"),
+        on_expiry=None if isinstance(method.cache, NoCache) else config.on_expiry,
         participation=config.participation,
         uplink_mb=Spread.of(traffic.uplink),
         downlink_mb=Spread.of(traffic.downlink),

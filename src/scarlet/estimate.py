@@ -36,23 +36,26 @@ class Estimate:
 def estimate(method: Method, problem: Problem, workers: int) -> Estimate:
     """Time a few training steps of the real model, and play the protocol's messages without training."""
     config = problem.config
-    traffic = play(method, problem.federation, config.rounds, config.codec)
+    size = sum(value.numel() for value in problem.factory().state_dict().values())
+    traffic = play(method, problem.federation, config.rounds, config.codec, model_size=size)
     return Estimate(
-        seconds=_seconds(problem, workers),
+        seconds=_seconds(method, problem, workers),
         memory_bytes=_memory(problem, workers),
         uplink_bytes=int(traffic.uplink.sum()),
         downlink_bytes=int(traffic.downlink.sum()),
     )
 
 
-def _seconds(problem: Problem, workers: int) -> float:
+def _seconds(method: Method, problem: Problem, workers: int) -> float:
     config = problem.config
-    assert config.public_per_round is not None and config.samples_per_client is not None
+    assert config.public_per_round is not None
     train, look = _seconds_per_image(problem)
-    distilled = config.distil_epochs * config.public_per_round
-    a_client = (config.local_epochs * config.samples_per_client + distilled) * train
-    a_client += config.public_per_round * look + config.test_per_client * look / config.eval_every
-    a_server = distilled * train + len(problem.data.private.test_labels) * look / config.eval_every
+    labelled = config.public_per_round if method.exchange == "labels" else 0
+    distilled = config.distil_epochs * labelled
+    a_client = (config.local_epochs * len(problem.private[0]) + distilled) * train
+    a_client += labelled * look + len(problem.test[0]) * look / config.eval_every
+    tested = len(problem.data.private.test_labels) if method.has_server_model else 0
+    a_server = distilled * train + tested * look / config.eval_every
     return config.rounds * (a_client * -(-problem.federation.asked // workers) + a_server)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -21,7 +21,7 @@ from scarlet.core.train import ServerModel
 from scarlet.errors import ScarletError
 from scarlet.estimate import Estimate, estimate
 from scarlet.flat import flatten, without_place
-from scarlet.methods.registry import entry_of
+from scarlet.methods.registry import Entry, check_method, entry_of
 from scarlet.models.registry import ModelFactory, Weights, initial_weights
 from scarlet.problem import Data, Problem, prepare
 from scarlet.records import RoundRecord, RunResult, summarise
@@ -42,7 +42,9 @@ class Watcher(Protocol):
 
     def round(self, record: RoundRecord, ledger: Ledger) -> None: ...
 
-    def finish(self, result: RunResult, weights: Weights) -> None: ...
+    def finish(self, result: RunResult, weights: Weights | None) -> None:
+        """`weights` are those of the server's model, if the method has one."""
+        ...
 
 
 def run(
@@ -62,16 +64,18 @@ def run(
     """
     entry = entry_of(method)
     directory = None if out is None else RunDirectory(out, resume=resume)
-    problem = prepare(config, data, model)
+    problem = entry.arrange(method, prepare(config, data, model))
     config = problem.config
-    workers = config.workers or default_workers(config.clients)
+    workers = config.workers or default_workers(len(problem.private))
     flat = flatten(method, config)
     built = entry.build(method)
+    check_method(built, config)
     ledger = Ledger()
     with _one_thread(), ExitStack() as stack:
-        setup = _setup(problem, initial_weights(problem.factory, config.seed))
+        setup = _setup(method, entry, problem, initial_weights(problem.factory, config.seed))
         learner = _server_model(setup, problem)
-        server = Server(built, problem.federation, codec(config.codec), ledger, learner)
+        wire = codec(config.codec, built.uplink_bits, built.downlink_bits)
+        server = Server(built, problem.federation, wire, ledger, learner)
         checkpoints: Checkpoints | None = None
         saved: Mapping[int, Mapping[str, Array]] = {}
         records: list[RoundRecord] = []
@@ -95,7 +99,9 @@ def run(
                 while server.state.round < config.rounds:
                     started = time.perf_counter()
                     closed, asked = _round(server, transport)
-                    measured = learner.evaluate() if setup.evaluates(closed.round) else None
+                    measured = None
+                    if built.has_server_model and setup.evaluates(closed.round):
+                        measured = learner.evaluate()
                     record = _record(closed, measured, ledger, time.perf_counter() - started)
                     learned = learner.weights()
                     records.append(record)
@@ -111,7 +117,7 @@ def run(
         summary = summarise(records, digest)
         result = RunResult(entry.name, flat, records, summary | {"public_fingerprint": problem.public_fingerprint})
         for watcher in watchers:
-            watcher.finish(result, learned)
+            watcher.finish(result, learned if built.has_server_model else None)
         if checkpoints is not None and not result.interrupted:
             checkpoints.discard()
     return result
@@ -185,9 +191,11 @@ def _record(closed: ClosedRound, measured: tuple[float, float] | None, ledger: L
     )
 
 
-def _setup(problem: Problem, weights: Weights) -> Setup:
+def _setup(method: object, entry: Entry[Any], problem: Problem, weights: Weights) -> Setup:
     config = problem.config
     return Setup(
+        method=method,
+        build=entry.build,
         factory=problem.factory,
         weights=weights,
         private=problem.private,
@@ -199,7 +207,7 @@ def _setup(problem: Problem, weights: Weights) -> Setup:
         rounds=config.rounds,
         eval_every=config.eval_every,
         public=problem.federation.public,
-        troubles=Troubles(config.seed, config.clients, config.dropout, config.hostile, config.attack),
+        troubles=Troubles(config.seed, len(problem.private), config.dropout, config.hostile, config.attack),
     )
 
 

@@ -15,12 +15,12 @@ from scarlet.config import Config, check_per_round
 from scarlet.core.rng import stream
 from scarlet.core.server import Federation
 from scarlet.core.train import Training
-from scarlet.core.types import DIGEST_BYTES, Index
+from scarlet.core.types import DIGEST_BYTES, Images, Index
 from scarlet.data.datasets import PrivateSet, default_data_dir, info, load_private, load_public, public_images
 from scarlet.data.partition import class_counts, partition, split_test
 from scarlet.errors import ConfigError
 from scarlet.models.registry import ModelFactory, model_factory
-from scarlet.transport.host import Images, Resident
+from scarlet.transport.host import Resident
 
 _PUBLIC_AT_MOST = 10_000  # the paper's public set; a config may ask for more
 
@@ -43,13 +43,14 @@ class Problem:
     private: Sequence[Index]  # for each client: its training images
     test: Sequence[Index]  # for each client: its test images
     counts: npt.NDArray[np.int64]  # [K, classes]: training images of each client and class
+    local_lr: float | None = None  # of local training; None: the config's
 
     @property
     def federation(self) -> Federation:
         config = self.config
         assert config.public_per_round is not None
         return Federation(
-            clients=config.clients,
+            clients=len(self.private),
             public_size=len(self.data.public),
             public_per_round=config.public_per_round,
             classes=self.data.private.classes,
@@ -65,7 +66,7 @@ class Problem:
         return Training(
             local_epochs=config.local_epochs,
             distil_epochs=config.distil_epochs,
-            lr=config.lr,
+            lr=config.lr if self.local_lr is None else self.local_lr,
             distil_lr=config.distil_lr,
             batch_size=config.batch_size,
             augment=self.data.private.augment,

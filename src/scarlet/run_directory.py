@@ -101,12 +101,13 @@ class RunDirectory:
                 counts = [n for name in COLUMNS for n in (columns[name].payload, columns[name].frame)]
                 rows.writerow([record.round, client, *counts])
 
-    def finish(self, result: RunResult, weights: Weights) -> None:
+    def finish(self, result: RunResult, weights: Weights | None) -> None:
         """Write the summary, the server's weights and the page."""
         from scarlet.report import read_run, write_report  # plotly is slow to load, and only needed here
 
-        content = save({name: value.cpu().contiguous() for name, value in weights.items()})
-        (self.path / "server.safetensors").write_bytes(content)
+        if weights is not None:
+            content = save({name: value.cpu().contiguous() for name, value in weights.items()})
+            (self.path / "server.safetensors").write_bytes(content)
         summary = {"method": result.method, **result.summary}
         figure = (self.path / "partition.svg").read_text()
         record = replace(read_run(self.path), summary=summary)

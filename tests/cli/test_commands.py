@@ -254,11 +254,11 @@ COSTS = ["costs", "--rounds", "5", "--clients", "4", "--public-size", "50", "--p
 def test_costs_json_is_a_list_of_objects_with_the_documented_keys() -> None:
     rows = call(*COSTS, "--json").json
     keys = {"method", "codec", "on_expiry", "participation", "uplink_mb", "downlink_mb", "catch_up_mb", "total_gb"}
-    assert [set(row) for row in rows] == [keys, keys]
+    assert all(set(row) == keys for row in rows)
     assert all(
         set(row[way]) == {"mean", "std", "max"} for row in rows for way in ("uplink_mb", "downlink_mb", "catch_up_mb")
     )
-    ours, theirs = rows
+    ours, theirs, *_ = rows
     assert (ours["method"], ours["codec"], ours["on_expiry"], ours["participation"]) == (
         "scarlet",
         "reference",
@@ -278,7 +278,7 @@ def test_costs_prints_a_row_for_each_method() -> None:
 def test_the_cost_table_is_whole_on_a_terminal_of_80_columns() -> None:
     shown = plain(call("costs", "--rounds", "3"))  # the paper's setting: 4.80 MB up and 5.60 MB down for DS-FL
     assert "SCARLET" in shown and "…" not in shown
-    assert shown.count("4.80") == shown.count("5.60") == 2, "mean and maximum"
+    assert shown.count("4.80") == 4 and shown.count("5.60") == 8, "mean and maximum, of those that cost as much"
 
 
 SIMULATE = ["simulate-cache", "--public-size", "20", "--public-per-round", "10", "--rounds", "200"]

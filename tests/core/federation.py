@@ -40,7 +40,8 @@ class Town:
     """A server and its clients, round by round; a client whose cache differs is reset, as a transport would have it."""
 
     def __init__(self, method: Method, federation: Federation = FEDERATION) -> None:
-        self.codec, self.ledger, self.federation = Reference(), Ledger(), federation
+        self.ledger, self.federation = Ledger(), federation
+        self.codec = Reference(method.uplink_bits, method.downlink_bits)
         self.server = Server(method, federation, self.codec, self.ledger)
         self.clients = [self.new_client(number) for number in range(federation.clients)]
         self.jobs: list[Job] = []  # of the clients that were asked, in their order
@@ -50,7 +51,7 @@ class Town:
     def new_client(self, number: int) -> Client:
         """A client that remembers nothing."""
         known = self.federation
-        return Client(number, known.public_size, known.classes, self.codec, known.public)
+        return Client(number, self.server.method, known.public_size, known.classes, self.codec, known.public)
 
     def open(self) -> None:
         """Everybody who is asked gets the round's downlink."""

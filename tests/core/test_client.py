@@ -32,6 +32,7 @@ from scarlet.wire.codec import Reference
 from tests.core.federation import METHODS, Town, entries, same_labels, soft_labels
 
 CODEC = Reference()
+METHOD = METHODS["scarlet, delete"]()
 SIZE, CLASSES, NUMBER = 10, 2, 4
 PUBLIC = bytes.fromhex("00c0ffee00c0ffee")
 
@@ -65,7 +66,7 @@ def sent(*messages: Message) -> bytes:
 
 
 def new_client() -> Client:
-    return Client(NUMBER, SIZE, CLASSES, CODEC, PUBLIC)
+    return Client(NUMBER, METHOD, SIZE, CLASSES, CODEC, PUBLIC)
 
 
 def job_of(client: Client, *messages: Message) -> Job:
@@ -188,7 +189,7 @@ def test_another_number_of_classes_is_refused_and_changes_nothing(value: Values)
         (broadcast(3, taught, Sync(2, taught.index, i64(1, 1), value, i64())),),
         (REUSED, replace(CATCH_UP, labels=taught)),
     ):
-        with pytest.raises(MessageError, match=r"labels of another number of classes than 2$"):
+        with pytest.raises(MessageError, match=r"labels of another shape than \[2\]$"):
             client.receive(sent(*bad))
         assert memory(client) == before
 
@@ -201,7 +202,9 @@ def test_another_number_of_classes_is_refused_and_changes_nothing(value: Values)
 def test_a_catch_up_that_is_not_meant_for_it_is_refused_and_changes_nothing(bad: CatchUp) -> None:
     client = client_in_round_2()
     before = memory(client)
-    with pytest.raises(MessageError, match=r"^client 4 was sent a catch-up that is not meant for it$"):
+    with pytest.raises(
+        MessageError, match=r"^client 4 was sent (a CatchUp that is not meant for it|parts of different rounds)$"
+    ):
         client.receive(sent(REUSED, bad))
     assert memory(client) == before
 
@@ -293,7 +296,7 @@ def test_what_is_not_a_broadcast_and_at_most_one_catch_up_is_refused_by_name(
 ) -> None:
     client = client_in_round_2()
     before = memory(client)
-    expected = rf"^client 4 was sent {kinds}, not a Broadcast and at most one CatchUp$"
+    expected = rf"^client 4 was sent {kinds}, not a Broadcast and what goes with it$"
     with pytest.raises(MessageError, match=expected):
         client.receive(sent(*messages))
     assert memory(client) == before

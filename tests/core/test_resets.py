@@ -224,7 +224,8 @@ def test_a_reset_that_is_lost_is_made_good_by_catch_up_in_the_next_round() -> No
 def test_a_client_with_another_public_set_never_trains_and_both_fingerprints_are_named() -> None:
     federation = replace(FEDERATION, public=bytes.fromhex("0123456789abcdef"))
     town = Town(METHODS["scarlet, refresh"](), federation)
-    other = Client(0, federation.public_size, federation.classes, town.codec, bytes.fromhex("fedcba9876543210"))
+    fingerprint = bytes.fromhex("fedcba9876543210")
+    other = Client(0, town.server.method, federation.public_size, federation.classes, town.codec, fingerprint)
     for _ in range(3):
         downlink = town.server.open_round()[0]
         before = entries(other.state.cache)

@@ -11,12 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from scarlet.core.method import Method
 from scarlet.core.rng import stream
 from scarlet.core.train import Samples, ServerModel, Training, distil, evaluate, fit, predict, scaled, work
 from scarlet.core.types import Index, Job, Labels
 from scarlet.data import Augment
+from scarlet.parts.aggregate import mean
 
 CLASSES = 3
+PLAIN = Method(aggregate=mean())
 HOW = Training(
     local_epochs=2,
     distil_epochs=2,
@@ -191,7 +194,7 @@ def test_bytes_are_scaled_to_minus_one_to_one_and_floats_are_left_alone() -> Non
 
 def after_work(how: Training = HOW, client: int = 0, round: int = 1) -> dict[str, Tensor]:
     model, samples = network(), easy(20)
-    work(model, job(client, round, teacher(np.arange(10))), samples, None, samples.images, how)
+    work(model, job(client, round, teacher(np.arange(10))), samples, None, samples.images, how, PLAIN, {})
     return weights(model)
 
 
@@ -211,7 +214,7 @@ def test_another_round_client_or_seed_gives_other_weights(other: str) -> None:
 
 def test_no_local_epochs_and_an_empty_teacher_leave_the_weights_as_they_are() -> None:
     model, samples = network(), easy(20)
-    result = work(model, job(), samples, samples, samples.images, replace(HOW, local_epochs=0))
+    result = work(model, job(), samples, samples, samples.images, replace(HOW, local_epochs=0), PLAIN, {})
     assert same(weights(model), weights(network()))
     assert "distil_loss" not in result.metrics and math.isnan(result.metrics["fit_loss"])
 
@@ -219,14 +222,14 @@ def test_no_local_epochs_and_an_empty_teacher_leave_the_weights_as_they_are() ->
 def test_no_distil_epochs_leave_the_weights_as_they_are() -> None:
     model, samples = network(), easy(20)
     taught = job(taught=teacher(np.arange(10)))
-    work(model, taught, samples, None, samples.images, replace(HOW, local_epochs=0, distil_epochs=0))
+    work(model, taught, samples, None, samples.images, replace(HOW, local_epochs=0, distil_epochs=0), PLAIN, {})
     assert same(weights(model), weights(network()))
 
 
 def test_a_client_distils_first_then_fits_then_answers_and_is_measured() -> None:
     samples, labels = easy(20), teacher(np.arange(10))
     model, by_hand = network(), network()
-    result = work(model, job(client=2, round=3, taught=labels), samples, samples, samples.images, HOW)
+    result = work(model, job(client=2, round=3, taught=labels), samples, samples, samples.images, HOW, PLAIN, {})
     distil(by_hand, samples.images, labels, HOW, stream(5, "client", client=2, round=3, purpose="distil"))
     fit(by_hand, samples, HOW, stream(5, "client", client=2, round=3, purpose="fit"))
     assert same(weights(model), weights(by_hand))
@@ -236,7 +239,7 @@ def test_a_client_distils_first_then_fits_then_answers_and_is_measured() -> None
 
 def test_a_client_that_is_not_asked_to_measure_reports_no_accuracy() -> None:
     samples = easy(20)
-    assert "accuracy" not in work(network(), job(), samples, None, samples.images, HOW).metrics
+    assert "accuracy" not in work(network(), job(), samples, None, samples.images, HOW, PLAIN, {}).metrics
 
 
 def test_the_server_learns_a_rounds_labels_and_nothing_from_none() -> None:

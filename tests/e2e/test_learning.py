@@ -85,8 +85,8 @@ class _Shuffled:
     def __init__(self, fold: Fold) -> None:
         self._fold = fold
 
-    def add(self, labels: Labels) -> None:
-        self._fold.add(labels)
+    def add(self, client: int, labels: Labels) -> None:
+        self._fold.add(client, labels)
 
     def finish(self) -> Labels:
         labels = self._fold.finish()
@@ -100,7 +100,7 @@ def shuffled(_: ShuffledConfig) -> Method:
     def aggregate(request: Index, classes: int) -> Fold:
         return _Shuffled(method.aggregate(request, classes))
 
-    return Method(aggregate, method.cache, method.select)
+    return Method(aggregate, method.cache)
 
 
 def test_a_server_that_mixes_up_the_labels_learns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

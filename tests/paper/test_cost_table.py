@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from scarlet.core.cache import OnExpiry
 from scarlet.core.method import Method
 from scarlet.costs import Cost, CostsConfig, costs, play
+from scarlet.methods.registry import METHODS as METHODS_BY_NAME
+from scarlet.models.registry import model_factory
 from tests.core.federation import FEDERATION, METHODS, Town
 
 
@@ -41,10 +44,47 @@ def test_the_first_round_is_in_the_total_and_not_in_the_mean(table: dict[str, Co
 
 
 def test_the_table_is_of_the_papers_codec_and_expiry(table: dict[str, Cost]) -> None:
-    assert [(cost.codec, cost.on_expiry, cost.participation) for cost in table.values()] == [
-        ("reference", "delete", 1.0),
-        ("reference", None, 1.0),
-    ]
+    for name, cost in table.items():
+        on_expiry = "delete" if name == "scarlet" else None  # the others have no cache there
+        assert (cost.codec, cost.on_expiry, cost.participation) == ("reference", on_expiry, 1.0)
+    assert set(table) == {"scarlet", "dsfl", "cfd", "comet", "selective-fd", "fedavg"}
+
+
+@pytest.mark.parametrize(
+    ("method", "up", "down"), [("cfd", 1.60, 5.60), ("comet", 4.80, 5.60)], ids=["CFD", "COMET, server-assigned"]
+)
+def test_cfd_and_comet_cost_what_the_paper_says_in_every_round(
+    method: str, up: float, down: float, table: dict[str, Cost]
+) -> None:
+    cost = table[method]
+    for spread, megabytes in ((cost.uplink_mb, up), (cost.downlink_mb, down)):
+        assert (spread.mean, spread.max, spread.std) == pytest.approx((megabytes, megabytes, 0), abs=1e-12)
+
+
+def test_selective_fd_costs_3_88_up_where_80_8_percent_pass_the_selectors(table: dict[str, Cost]) -> None:
+    assert round(table["selective-fd"].uplink_mb.mean, 2) == 3.88
+
+
+def test_fedavg_sends_a_resnet20_in_both_directions(table: dict[str, Cost]) -> None:
+    model = model_factory("resnet20", 10, (3, 32, 32))()
+    size = sum(value.numel() for value in model.state_dict().values())
+    assert CostsConfig().model_size == size
+    assert table["fedavg"].uplink_mb.mean == table["fedavg"].downlink_mb.mean == pytest.approx(100 * 4 * size / 1e6)
+
+
+@pytest.mark.parametrize("method", ["cfd", "comet", "selective-fd"])
+def test_caching_saves_two_fifths_by_deletion_and_more_than_half_by_refreshing(method: str) -> None:
+    entry = METHODS_BY_NAME[method]
+    federation = replace(FEDERATION, public_size=1_000, public_per_round=100, classes=10)
+
+    def total(duration: int, on_expiry: OnExpiry) -> int:
+        chosen = entry.build(entry.config(cache_duration=duration, on_expiry=on_expiry))
+        share = CostsConfig().kept_share if method == "selective-fd" else 1.0
+        return play(chosen, federation, 600, "reference", kept_share=share).total
+
+    without = total(0, "delete")
+    assert 0.35 < 1 - total(25, "delete") / without < 0.5
+    assert 1 - total(25, "refresh") / without > 0.5
 
 
 def test_refresh_saves_two_fifths_of_scarlets_uplink_in_the_long_run() -> None:

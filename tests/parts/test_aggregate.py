@@ -44,7 +44,7 @@ def answers(draw: st.DrawFn) -> tuple[list[int], list[Labels]]:
 def aggregated(request: list[int], classes: int, clients: list[Labels]) -> Labels:
     fold = mean()(np.array(request, np.int64), classes)
     for labels in clients:
-        fold.add(labels)
+        fold.add(0, labels)
     return fold.finish()
 
 
@@ -164,7 +164,7 @@ def test_the_bits_of_the_mean_do_not_depend_on_the_order_where_a_sum_of_float64_
 @pytest.mark.parametrize("then", [None, power(1.5), era(0.1)])
 def test_an_empty_request_gives_an_empty_aggregate(then: Sharpen | None) -> None:
     fold = mean(then=then)(np.empty(0, np.int64), 7)
-    fold.add(Labels(np.empty(0, np.int64), np.empty((0, 7), np.float32)))
+    fold.add(0, Labels(np.empty(0, np.int64), np.empty((0, 7), np.float32)))
     labels = fold.finish()
     assert labels.index.shape == (0,)
     assert labels.value.shape == (0, 7)
@@ -174,7 +174,7 @@ def test_an_empty_request_gives_an_empty_aggregate(then: Sharpen | None) -> None
 def test_the_mean_is_sharpened_after_it_is_taken_and_not_before() -> None:
     fold = mean(then=power(2.0))(np.array([4]), 2)
     for value in ([1.0, 0.0], [0.5, 0.5]):
-        fold.add(Labels(np.array([4]), np.array([value], np.float32)))
+        fold.add(0, Labels(np.array([4]), np.array([value], np.float32)))
     np.testing.assert_allclose(fold.finish().value, [[0.9, 0.1]], rtol=1e-6)  # of (3/4, 1/4); before: (3/4, 1/4)
 
 

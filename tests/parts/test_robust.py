@@ -57,7 +57,7 @@ def test_an_average_is_the_literal_one_whatever_is_missing(
     request, given = answers(seed, clients, samples, classes)
     fold = average(kind, trim, then=IDENTITY)(request, classes)
     for labels in given:
-        fold.add(labels)
+        fold.add(0, labels)
     found = fold.finish()
     expected = literal(request, given, classes, as_trim)
     assert found.index.tolist() == list(expected)
@@ -70,7 +70,7 @@ def test_the_order_of_arrival_does_not_matter() -> None:
     for order in (given, given[::-1]):
         fold = average("trimmed", 0.2, then=IDENTITY)(request, 4)
         for labels in order:
-            fold.add(labels)
+            fold.add(0, labels)
         results.append(fold.finish().value.tobytes())
     assert results[0] == results[1]
 
@@ -82,7 +82,7 @@ def test_two_liars_of_ten_cannot_move_what_eight_agree_on(kind: Average) -> None
     folds = average(kind, 0.2, then=IDENTITY)(index, 3), mean(then=IDENTITY)(index, 3)
     for value in [honest] * 8 + [false] * 2:
         for fold in folds:
-            fold.add(Labels(index, value))
+            fold.add(0, Labels(index, value))
     robust, plain = (fold.finish().value for fold in folds)
     assert np.allclose(robust, honest, atol=1e-6)
     assert plain[0, 2] == pytest.approx(0.28)
@@ -92,7 +92,7 @@ def test_certain_answers_with_nothing_in_common_are_averaged() -> None:
     index = np.array([0], np.int64)
     fold = average("median", 0.2, then=IDENTITY)(index, 3)
     for entry in range(3):
-        fold.add(Labels(index, np.eye(3, dtype=np.float32)[[entry]]))
+        fold.add(0, Labels(index, np.eye(3, dtype=np.float32)[[entry]]))
     assert np.allclose(fold.finish().value, 1 / 3)
 
 

@@ -3,6 +3,7 @@
 Everything is drawn from the schedule's seed, so a schedule that fails can be played again.
 """
 
-from scarlet.chaos.schedule import Violation, play_schedule
+from scarlet.chaos.judge import Violation
+from scarlet.chaos.schedule import play_schedule
 
 __all__ = ["Violation", "play_schedule"]

@@ -15,7 +15,7 @@ from scarlet.core.persist import client_arrays, restore_client, restore_server, 
 from scarlet.core.rng import stream
 from scarlet.core.server import Federation, Server
 from scarlet.core.types import Index, Job, Labels, Result, Values
-from scarlet.wire.codec import codec
+from scarlet.wire.codec import Codec, codec
 from scarlet.wire.ledger import Ledger
 
 _FEATURES = 4
@@ -29,6 +29,10 @@ class World:
     federation: Federation
     codec: str
     features: npt.NDArray[np.float32]  # [P, 4]: the public set
+
+    def wire(self) -> Codec:
+        """How messages become bytes."""
+        return codec(self.codec, self.method.uplink_bits, self.method.downlink_bits)
 
     def start(self) -> npt.NDArray[np.float32]:
         """The weights that every model starts from."""
@@ -55,14 +59,19 @@ class ClientNode:
         self.world = world
         self.number = number
         self.disk = disk
-        self.trained = 0  # jobs since the process came up
+        self.said: dict[bytes, Labels | Values] = {}  # answer -> all that it says, for the judge
         self.boot()
 
     def boot(self) -> None:
         """Start the process anew from its disk."""
         federation = self.world.federation
         self.client = Client(
-            self.number, federation.public_size, federation.classes, codec(self.world.codec), federation.public
+            self.number,
+            self.world.method,
+            federation.public_size,
+            federation.classes,
+            self.world.wire(),
+            federation.public,
         )
         self.weights = self.world.start()
         self.store = Store(self.disk)
@@ -76,13 +85,29 @@ class ClientNode:
 
     def work(self, job: Job) -> list[bytes]:
         """Learn, answer, and have it on disk before the answer leaves."""
-        seed = self.world.federation.seed
-        rng = stream(seed, "node", client=self.number, round=job.round, attempt=job.attempt)
-        learned = self.world.distil(self.weights, job.teacher)
-        self.weights = learned + rng.normal(size=learned.shape).astype(np.float32)  # the client's own data
-        result = Result(self.world.predict(self.weights, job.request), {"accuracy": float(rng.random())})
-        messages = self.client.reply(job, result)
-        self.trained += 1
+        world, method, state = self.world, self.world.method, self.client.state
+        if state.kept is None:
+            rng = stream(world.federation.seed, "node", client=self.number, purpose="prepare")
+            public = world.features.reshape(-1, 1, 2, 2)
+            state.kept = method.answer.prepare(public[: 1 + self.number], public, rng)
+        rng = stream(world.federation.seed, "node", client=self.number, round=job.round, attempt=job.attempt)
+        teacher, start = job.teacher, self.weights if not method.restart else world.start()
+        if method.adopt is not None and not method.personal:
+            teacher = method.adopt(teacher, world.predict(self.weights, teacher.index))
+        if job.parameters is not None:
+            start = job.parameters.reshape(start.shape)
+        learned = world.distil(start, teacher)
+        step = rng.normal(size=learned.shape) * (rng.random() < 0.8)  # the client's own data, if there is anything new
+        self.weights = (learned + step).astype(np.float32)
+        value, metrics = world.predict(self.weights, job.request), {"accuracy": float(rng.random())}
+        if method.exchange == "weights":
+            messages = self.client.reply(job, Result(value, metrics, self.number + 1, self.weights.ravel()))
+            self.said[messages[0]] = self.weights.ravel()
+        else:
+            messages = self.client.reply(job, Result(value, metrics))
+            answered = method.answer(Labels(job.request, value), state.kept)
+            heard = self.client.codec.heard_by_server(answered.value)
+            self.said[messages[0]] = Labels(answered.index, heard)
         self.saves += 1
         arrays = client_arrays(self.client.state) | {"weights": self.weights}
         self.store.save(Snapshot(self.saves, {}, {"client": arrays}))
@@ -101,7 +126,7 @@ class ServerNode:
     def boot(self) -> None:
         """Start the process anew from its disk."""
         self.weights = self.world.start()
-        self.server = Server(self.world.method, self.world.federation, codec(self.world.codec), Ledger(), self)
+        self.server = Server(self.world.method, self.world.federation, self.world.wire(), Ledger(), self)
         self.store = Store(self.disk)
         self.saves = 0
         snapshot = self.store.load()
@@ -114,6 +139,18 @@ class ServerNode:
     def learn(self, labels: Labels, round: int) -> None:
         """Distil the round's labels."""
         self.weights = self.world.distil(self.weights, labels)
+
+    def predict(self, index: Index) -> Values:
+        """The model's own soft-labels."""
+        return self.world.predict(self.weights, index)
+
+    def parameters(self) -> Values:
+        """The model in one row."""
+        return self.weights.ravel()
+
+    def load(self, parameters: Values) -> None:
+        """Replace the model."""
+        self.weights = parameters.reshape(self.weights.shape)
 
     def save(self) -> None:
         """Have the closed round on disk before anybody hears of it."""

@@ -6,26 +6,21 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from scarlet.chaos.disk import Crash, SimulatedDisk
+from scarlet.chaos.judge import Violation, check_aggregate, near
+from scarlet.chaos.methods import METHODS
 from scarlet.chaos.nodes import ClientNode, ServerNode, World
-from scarlet.core.cache import OnExpiry, recall
+from scarlet.core.cache import recall
 from scarlet.core.check import SUM_TOLERANCE
 from scarlet.core.persist import client_arrays, server_arrays
 from scarlet.core.rng import stream
-from scarlet.core.server import ClosedRound, Federation
-from scarlet.core.types import Job, Labels, Report, Resync, Uplink, Values
+from scarlet.core.server import ClosedRound, Federation, Lessons
+from scarlet.core.types import Job, Labels, Parameters, Report, Resync, Uplink, Values
 from scarlet.errors import MessageError
-from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.wire import frame
-from scarlet.wire.codec import codec
 
 _QUIET_ROUNDS = 2  # without faults, at the end: all must be well again
-
-
-class Violation(AssertionError):
-    """Something that must always be true was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +42,13 @@ class Faults:
         return not (self.drop or self.delay or self.duplicate or self.tamper or self.wipe or self.full)
 
 
-def play_schedule(seed: int, codec_name: str = "reference") -> Counter[str]:
-    """Play one schedule; Violation if an invariant breaks. Returns how often each fault and event occurred."""
+def play_schedule(seed: int, codec_name: str = "reference", method: str | None = None) -> Counter[str]:
+    """Play one schedule; Violation if an invariant breaks. Returns how often each fault and event occurred.
+
+    `method` is one of METHODS; None draws one.
+    """
     rng = stream(seed, "chaos", purpose="schedule")
-    world = _world(seed, codec_name, rng)
+    world = _world(seed, codec_name, rng, method)
     rounds = int(rng.integers(3, 9))
     if rng.random() < 0.25:
         faults = Faults(client_crash=0.3, server_crash=0.3)
@@ -69,7 +67,7 @@ def play_schedule(seed: int, codec_name: str = "reference") -> Counter[str]:
     return played.events
 
 
-def _world(seed: int, codec_name: str, rng: np.random.Generator) -> World:
+def _world(seed: int, codec_name: str, rng: np.random.Generator, method: str | None) -> World:
     clients, public_size = int(rng.integers(1, 6)), int(rng.integers(4, 25))
     federation = Federation(
         clients=clients,
@@ -80,10 +78,19 @@ def _world(seed: int, codec_name: str, rng: np.random.Generator) -> World:
         participation=float(rng.choice([1.0, 1.0, 0.5])),
         public=rng.bytes(8),
     )
-    on_expiry: OnExpiry = "delete" if rng.random() < 0.5 else "refresh"
-    options = ScarletConfig(beta=1.5, cache_duration=int(rng.integers(0, 6)), on_expiry=on_expiry)
     features = rng.normal(size=(public_size, 4)).astype(np.float32)
-    return World(scarlet(options), federation, codec_name, features)
+    # SCARLET is drawn as often as all others together.
+    name = method or (list(METHODS)[rng.integers(len(METHODS))] if rng.random() < 0.5 else "scarlet")
+    return World(METHODS[name](rng, federation), federation, codec_name, features)
+
+
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """What the server has to say at the beginning of a round."""
+
+    labels: Labels | None
+    lessons: Lessons | None
+    parameters: Values
 
 
 class _Play:
@@ -93,13 +100,13 @@ class _Play:
         self.world = world
         self.faults = faults
         self.rng = rng
-        self.wire = codec(world.codec)
+        self.wire = world.wire()
         self.events: Counter[str] = Counter()
         self.server = ServerNode(world, SimulatedDisk(rng))
         self.nodes = [ClientNode(world, number, SimulatedDisk(rng)) for number in range(world.federation.clients)]
         self.backups = [node.disk.copy() for node in self.nodes]
         self.late: list[tuple[int, bytes, bool]] = []  # (client, message, towards the server)
-        self.expected: dict[bytes, Labels | None] = {}  # broadcast -> what it teaches
+        self.expected: dict[bytes, Taught] = {}  # broadcast -> what goes with it
         self.rebooted = True  # a server that comes up has counted nothing yet
         self.troubled: set[int] = set()  # clients whose cache may rightly differ from what the server believes
 
@@ -135,8 +142,10 @@ class _Play:
         """One attempt at a round, closed if it got that far."""
         server = self.server.server
         self._misfortunes()
-        taught = None if server.state.sync is None else recall(server.state.cache, server.state.sync)
-        self.accepted: dict[int, Labels] = {}  # what must have gone into the aggregate
+        state = server.state
+        labels = None if state.sync is None else recall(state.cache, state.sync)
+        taught = Taught(labels, state.lessons, self.server.weights.ravel())
+        self.accepted: dict[int, Labels | Values] = {}  # what must have gone into the aggregate
         self.reset: set[int] = set()
         self.reported: set[int] = set()
         if server.state.attempt == 0 or self.rebooted:  # otherwise they go on from the attempt before
@@ -233,8 +242,8 @@ class _Play:
                 self.doomed += 1
             elif isinstance(decoded, Report):
                 self.reported.add(client)
-            elif isinstance(decoded, Uplink):
-                self.accepted[client] = decoded.labels
+            elif isinstance(decoded, Uplink | Parameters):
+                self.accepted[client] = self.nodes[client].said[message]
             elif isinstance(decoded, Resync):
                 self.reset.add(client)
         server.take(client, message)
@@ -292,7 +301,8 @@ class _Play:
         self.troubled -= self.reset & set(self.accepted)
 
     def _check_teacher(self, client: int, downlink: bytes, job: Job) -> None:
-        expected = self.expected.get(_broadcast(downlink))
+        taught = self.expected[_broadcast(downlink)]
+        expected = taught.labels if taught.lessons is None else taught.lessons.of(client)
         if expected is None:
             if len(job.teacher.index):
                 raise Violation(f"client {client} is taught in round {job.round}, though the server taught nothing yet")
@@ -300,11 +310,13 @@ class _Play:
             np.array_equal(job.teacher.index, expected.index) and np.array_equal(job.teacher.value, expected.value)
         ):
             raise Violation(f"client {client} is taught other labels in round {job.round} than the server taught")
+        if job.parameters is not None and not np.array_equal(job.parameters, taught.parameters):
+            raise Violation(f"client {client} is sent another model in round {job.round} than the server's")
 
     def _check_closed(self, closed: ClosedRound, asked: set[int]) -> None:
         state = self.server.server.state
         for value in (closed.taught.value, state.cache.value[state.cache.stamp >= 0]):
-            if not (np.isfinite(value).all() and (value >= 0).all() and _near(value.sum(axis=1), 1, SUM_TOLERANCE)):
+            if not (np.isfinite(value).all() and (value >= 0).all() and near(value.sum(axis=-1), 1, SUM_TOLERANCE)):
                 raise Violation(f"a label of round {closed.round} is not a distribution")
         if closed.answers != len(self.accepted):
             raise Violation(f"{closed.answers} answers were counted where {len(self.accepted)} were given")
@@ -312,18 +324,9 @@ class _Play:
             raise Violation(f"{self.doomed} messages had to be rejected; counted are {dict(closed.rejections)}")
         self.events.update({f"rejected: {reason}": count for reason, count in closed.rejections.items()})
         if self.accepted:
-            self._check_aggregate(closed)
+            check_aggregate(self.server, closed, self.accepted)
         if self.faults == Faults() and closed.answers != len(asked):
             raise Violation(f"only {closed.answers} of {len(asked)} clients answered a round without faults")
-
-    def _check_aggregate(self, closed: ClosedRound) -> None:
-        """The fresh labels are the literal mean of what each client answered once, sharpened."""
-        request = next(iter(self.accepted.values())).index
-        mean = np.mean([labels.value.astype(np.float64) for labels in self.accepted.values()], axis=0)
-        raised = mean**1.5
-        fresh = closed.taught.value[np.isin(closed.taught.index, request)]
-        if not _near(fresh, raised / raised.sum(axis=1, keepdims=True), 1e-5):
-            raise Violation(f"the labels of round {closed.round} are not the mean of the answers")
 
     def _happens(self, fault: str) -> bool:
         happens = bool(self.rng.random() < getattr(self.faults, fault))
@@ -333,7 +336,3 @@ class _Play:
 
 def _broadcast(downlink: bytes) -> bytes:
     return frame.split(downlink)[0]
-
-
-def _near(value: Values, expected: float | npt.NDArray[np.float64], tolerance: float) -> bool:
-    return bool(np.allclose(value, expected, rtol=0, atol=tolerance))

@@ -47,7 +47,7 @@ class Display:
         elif record.round % max(1, self._row.rounds // 10) == 0 or record.round == self._row.rounds:
             self._console.print(self._row.line(), highlight=False, soft_wrap=True)
 
-    def finish(self, result: RunResult, weights: Weights) -> None:
+    def finish(self, result: RunResult, weights: Weights | None) -> None:
         assert self._row is not None
         self._done.append(self._row)
 

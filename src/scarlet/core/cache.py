@@ -17,19 +17,21 @@ from scarlet.errors import ConfigError, MessageError
 
 OnExpiry = Literal["delete", "refresh"]
 ABSENT = -1
-_CACHED, _NEWLY_CACHED, _EXPIRED = (int(signal) for signal in Signal)  # an enum's attributes are slow to look up
+# An enum's attributes are slow to look up.
+_CACHED, _NEWLY_CACHED, _EXPIRED, _UNCHANGED = (int(signal) for signal in Signal)
 
 
 @dataclass(slots=True)
 class CacheTable:
     """One entry for each public sample, or none."""
 
-    value: Values  # f32[P, N]
+    value: Values  # f32[P, N], or f32[P, C, N] where a sample has several teachers
     stamp: npt.NDArray[np.int32]  # i32[P]: the round in which the entry was stored, or ABSENT
 
     @classmethod
-    def empty(cls, size: int, classes: int) -> CacheTable:
-        return cls(np.zeros((size, classes), np.float32), np.full(size, ABSENT, np.int32))
+    def empty(cls, size: int, *label: int) -> CacheTable:
+        """`label` is the shape of a label: N, or C and N."""
+        return cls(np.zeros((size, *label), np.float32), np.full(size, ABSENT, np.int32))
 
 
 class CachePolicy(Protocol):
@@ -103,6 +105,41 @@ class NoCache:
         return Sync(round, fresh.index, None, fresh.value, np.empty(0, np.int64))
 
 
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Delta coding of what is taught: a fresh label that is the one held already is announced, and not sent.
+
+    A client holds an entry until it is replaced, however old; one that was away for more than `window` rounds is sent
+    it again. Labels repeat only if they are coarsely quantised: of float32 labels hardly any do.
+    """
+
+    policy: Duration
+    window: int = 62  # rounds that the server remembers who holds what; one word of bits
+
+    @property
+    def duration(self) -> int:
+        return max(self.policy.duration, self.window)
+
+    def request(self, table: CacheTable, index: Index, round: int) -> Index:
+        return self.policy.request(table, index, round)
+
+    def commit(self, table: CacheTable, fresh: Labels, index: Index, round: int) -> Sync:
+        value, had = table.value[fresh.index], table.stamp[fresh.index] != ABSENT
+        sync = self.policy.commit(table, fresh, index, round)
+        assert sync.signal is not None
+        same = had & (value == fresh.value).all(axis=tuple(range(1, value.ndim)))
+        signal = sync.signal.copy()
+        signal[np.searchsorted(sync.index, fresh.index[same])] = _UNCHANGED
+        signal[sync.signal == _EXPIRED] = _EXPIRED  # the entry is gone, so nothing is stored anew
+        kept = signal[np.searchsorted(sync.index, fresh.index)] != _UNCHANGED
+        return Sync(round, sync.index, signal, fresh.value[kept], sync.dropped)
+
+
+def caching(duration: int, on_expiry: OnExpiry) -> CachePolicy:
+    """The policy of a method that can do without a cache: duration=0 sends no signals either."""
+    return Duration(duration, on_expiry) if duration else NoCache()
+
+
 def recall(table: CacheTable, sync: Sync) -> Labels:
     """The soft-labels of a round: the fresh ones and, for the hits, those in the table.
 
@@ -110,16 +147,16 @@ def recall(table: CacheTable, sync: Sync) -> Labels:
     """
     if sync.signal is None:
         return Labels(sync.index, sync.fresh)
-    cached = sync.signal == _CACHED
-    held = sync.index[cached]
+    mask = sync.held
+    held = sync.index[mask]
     missing = held[table.stamp[held] == ABSENT]
     if len(missing):
         raise MessageError(
             f"round {sync.round} reuses {len(missing)} samples that are not in the cache, first {missing[0]}"
         )
-    value = np.empty((len(sync.index), table.value.shape[1]), np.float32)
-    value[cached] = table.value[held]
-    value[~cached] = sync.fresh
+    value = np.empty((len(sync.index), *table.value.shape[1:]), np.float32)
+    value[mask] = table.value[held]
+    value[~mask] = sync.fresh
     return Labels(sync.index, value)
 
 
@@ -128,8 +165,8 @@ def store(table: CacheTable, sync: Sync) -> None:
     if sync.signal is None:
         return
     stored = sync.signal == _NEWLY_CACHED
-    table.value[sync.index[stored]] = sync.fresh[stored[sync.signal != _CACHED]]
-    table.stamp[sync.index[stored]] = sync.round
+    table.value[sync.index[stored]] = sync.fresh[stored[~sync.held]]
+    table.stamp[sync.index[stored | (sync.signal == _UNCHANGED)]] = sync.round
     table.stamp[sync.index[sync.signal == _EXPIRED]] = ABSENT
     table.stamp[sync.dropped] = ABSENT
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from scarlet.core.types import Values
 from scarlet.errors import MessageError
@@ -19,13 +20,13 @@ def check_distributions(value: Values, who: str) -> None:
         )
     if (value < 0).any():
         raise MessageError(f"{who} sends a soft-label with a negative entry", "negative")
-    if (np.abs(value.sum(axis=1, dtype=np.float64) - 1) > SUM_TOLERANCE).any():
+    if (np.abs(value.sum(axis=-1, dtype=np.float64) - 1) > SUM_TOLERANCE).any():
         raise MessageError(f"{who} sends a soft-label that does not sum to 1", "unnormalised")
 
 
-def entropy(value: Values) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def entropy(value: Values) -> npt.NDArray[np.float64]:
     """The entropy of each row, in nats: -sum_i z_i ln z_i, with 0 ln 0 = 0."""
     rows = value.astype(np.float64)
     logs = np.log(rows, where=rows > 0, out=np.zeros_like(rows))
-    result: np.ndarray[tuple[int], np.dtype[np.float64]] = -(rows * logs).sum(axis=1)
+    result: npt.NDArray[np.float64] = -(rows * logs).sum(axis=-1)
     return result

@@ -5,11 +5,30 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 
 from scarlet.core.cache import ABSENT, CacheTable, recall, store
-from scarlet.core.types import DIGEST_BYTES, Broadcast, CatchUp, Job, Labels, Report, Result, Resync, Uplink
+from scarlet.core.delta import Memory, Sent, name_of
+from scarlet.core.method import Kept, Method
+from scarlet.core.types import (
+    DIGEST_BYTES,
+    EVERYBODY,
+    Accepted,
+    Broadcast,
+    CatchUp,
+    Job,
+    Labels,
+    Lesson,
+    Message,
+    Parameters,
+    Report,
+    Result,
+    Resync,
+    Uplink,
+    Values,
+)
 from scarlet.errors import MessageError
 from scarlet.wire import frame
 from scarlet.wire.codec import Codec
@@ -22,6 +41,8 @@ class ClientState:
     """All that a client remembers from one round to the next, beside its model."""
 
     cache: CacheTable
+    sent: Sent | None = None  # under delta coding: its own last labels
+    kept: Kept | None = None  # what the method had it work out once; None: not yet
     downlink: bytes = b""  # a hash of the last downlink that it answered
     reply: list[bytes] = field(default_factory=list)  # the answer to that
 
@@ -34,54 +55,75 @@ class Client:
     """
 
     def __init__(
-        self, number: int, public_size: int, classes: int, codec: Codec, public: bytes = bytes(DIGEST_BYTES)
+        self,
+        number: int,
+        method: Method,
+        public_size: int,
+        classes: int,
+        codec: Codec,
+        public: bytes = bytes(DIGEST_BYTES),
     ) -> None:
         self.number = number
+        self.method = method
         self.codec = codec
         self.public = public  # the fingerprint of the public set that this client holds
-        self.state = ClientState(CacheTable.empty(public_size, classes))
+        self.state = ClientState(
+            CacheTable.empty(public_size, *method.label_shape(classes)),
+            Sent(Memory.empty(public_size, classes)) if method.delta else None,
+        )
 
     def receive(self, downlink: bytes) -> Job | list[bytes]:
         """A job; or what to send at once: the kept answer to the same downlink, or a word that the caches differ."""
         key = blake2b(downlink, digest_size=16).digest()
         if key == self.state.downlink:
             return self.state.reply
-        broadcast, catch_up = self._read(downlink)
+        heard = self._read(downlink)
+        broadcast = heard.broadcast
         try:
-            teacher = self._teacher(broadcast, catch_up)
+            teacher = self._teacher(broadcast, heard.catch_up)
         except MessageError:
             return [self.codec.encode(Resync(broadcast.round, broadcast.attempt, self.number))]
-        return Job(self.number, broadcast.round, broadcast.attempt, teacher, broadcast.request, key)
+        if heard.lesson is not None:
+            teacher = heard.lesson
+        if self.state.sent is not None and heard.accepted is not None:
+            self.state.sent.agree(heard.accepted)
+        return Job(self.number, broadcast.round, broadcast.attempt, teacher, broadcast.request, heard.parameters, key)
 
     def reply(self, job: Job, result: Result) -> list[bytes]:
         """The answer to a job, and the metrics in a message of their own."""
-        labels = Labels(job.request, result.value)
         metrics = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
+        if result.parameters is not None:
+            message = Parameters(job.round, job.attempt, self.number, result.samples, result.parameters)
+            answer = self.codec.encode(message)
+        else:
+            answer = self._answer(job, Labels(job.request, result.value))
         self.state.downlink = job.downlink
-        self.state.reply = [
-            self.codec.encode(Uplink(job.round, job.attempt, self.number, labels)),
-            self.codec.encode(Report(job.round, job.attempt, self.number, metrics)),
-        ]
+        self.state.reply = [answer, self.codec.encode(Report(job.round, job.attempt, self.number, metrics))]
         return self.state.reply
 
-    def _read(self, downlink: bytes) -> tuple[Broadcast, CatchUp | None]:
+    def _answer(self, job: Job, labels: Labels) -> bytes:
+        labels = self.method.answer(labels, self.state.kept or {})
+        sent = self.state.sent
+        if sent is None:
+            return self.codec.encode(Uplink(job.round, job.attempt, self.number, labels))
+        labels = Labels(labels.index, self.codec.heard_by_server(labels.value))
+        changed, same = sent.split(labels)
+        answer = self.codec.encode(Uplink(job.round, job.attempt, self.number, changed, same, sent.memory.name))
+        sent.note(labels, name_of(answer))
+        return answer
+
+    def _read(self, downlink: bytes) -> _Heard:
         """The messages of a downlink, checked against what this client knows of the federation."""
-        match [self.codec.decode(part) for part in frame.split(downlink)]:
-            case [Broadcast() as broadcast]:
-                catch_up = None
-            case [Broadcast() as broadcast, CatchUp() as catch_up]:
-                pass
-            case messages:
-                kinds = ", ".join(type(message).__name__ for message in messages) or "nothing"
-                raise MessageError(f"client {self.number} was sent {kinds}, not a Broadcast and at most one CatchUp")
+        heard = _Heard.of([self.codec.decode(part) for part in frame.split(downlink)], self.number)
+        broadcast = heard.broadcast
         if broadcast.public != self.public:
             raise MessageError(
                 f"client {self.number} holds another public set ({self.public.hex()}) than the server "
                 f"({broadcast.public.hex()}); give both the same files",
                 "other public set",
             )
-        self._check(broadcast, catch_up)
-        return broadcast, catch_up
+        self._check(heard)
+        return heard
 
     def _teacher(self, broadcast: Broadcast, catch_up: CatchUp | None) -> Labels:
         """Bring the cache up to date, and rebuild the labels of the round before; MessageError if they differ."""
@@ -89,7 +131,7 @@ class Client:
         if catch_up is not None and catch_up.reset:
             cache.stamp[:] = ABSENT
         if sync is None:
-            return Labels(np.empty(0, np.int64), np.empty((0, cache.value.shape[1]), np.float32))
+            return Labels(np.empty(0, np.int64), np.empty((0, *cache.value.shape[1:]), np.float32))
         if catch_up is not None:
             cache.value[catch_up.labels.index] = catch_up.labels.value
             cache.stamp[catch_up.labels.index] = sync.round
@@ -99,21 +141,64 @@ class Client:
         store(cache, sync)
         return teacher
 
-    def _check(self, broadcast: Broadcast, catch_up: CatchUp | None) -> None:
-        size, classes = self.state.cache.value.shape
+    def _check(self, heard: _Heard) -> None:
+        size, *shape = self.state.cache.value.shape
+        broadcast = heard.broadcast
         indices, values = [broadcast.request], []
         if broadcast.sync is not None:
             if broadcast.sync.round != broadcast.round - 1 or broadcast.round > LAST_ROUND:
                 raise MessageError(f"round {broadcast.round} comes with the sync of round {broadcast.sync.round}")
             indices += [broadcast.sync.index, broadcast.sync.dropped]
             values.append(broadcast.sync.fresh)
-        if catch_up is not None:
-            if (catch_up.client, catch_up.round) != (self.number, broadcast.round):
-                raise MessageError(f"client {self.number} was sent a catch-up that is not meant for it")
-            indices.append(catch_up.labels.index)
-            values.append(catch_up.labels.value)
+        for labels in heard.labels:
+            indices.append(labels.index)
+            values.append(labels.value)
         highest = max((int(index[-1]) for index in indices if len(index)), default=0)
         if highest >= size:
             raise MessageError(f"the downlink names sample {highest}; this client's public set has {size}")
-        if any(value.shape[1] != classes for value in values):
-            raise MessageError(f"the downlink has labels of another number of classes than {classes}")
+        if any(list(value.shape[1:]) != shape for value in values):
+            raise MessageError(f"the downlink has labels of another shape than {shape}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """The messages of one downlink."""
+
+    broadcast: Broadcast
+    catch_up: CatchUp | None = None
+    lesson: Labels | None = None
+    accepted: bytes | None = None
+    parameters: Values | None = None
+
+    @classmethod
+    def of(cls, messages: list[Message], client: int) -> _Heard:
+        """A broadcast, and then at most one of each kind that is meant for this client, all of the same round."""
+        found: dict[str, Any] = {}
+        for at, message in enumerate(messages):
+            match message:
+                case Broadcast() if at == 0:
+                    found["broadcast"] = message
+                case CatchUp() if at and "catch_up" not in found:
+                    found["catch_up"] = message
+                case Lesson() if at and "lesson" not in found:
+                    found["lesson"] = message.labels
+                case Accepted() if at and "accepted" not in found:
+                    found["accepted"] = message.name
+                case Parameters() if at and "parameters" not in found:
+                    found["parameters"] = message.value
+                case _:
+                    kinds = ", ".join(type(each).__name__ for each in messages)
+                    raise MessageError(f"client {client} was sent {kinds}, not a Broadcast and what goes with it")
+            first = messages[0]
+            if (message.round, message.attempt) != (first.round, first.attempt):
+                raise MessageError(f"client {client} was sent parts of different rounds")
+            if not isinstance(message, Broadcast) and message.client not in (client, EVERYBODY):
+                raise MessageError(f"client {client} was sent a {type(message).__name__} that is not meant for it")
+        if not found:
+            raise MessageError(f"client {client} was sent nothing, not a Broadcast and what goes with it")
+        return cls(**found)
+
+    @property
+    def labels(self) -> list[Labels]:
+        """The labels that are meant for this client alone."""
+        return [*([self.catch_up.labels] if self.catch_up else []), *([self.lesson] if self.lesson else [])]

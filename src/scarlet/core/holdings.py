@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.core.types import Index, Signal, Sync
+from scarlet.core.types import Index, Sync
 
 Words = npt.NDArray[np.uint64]
 
@@ -34,10 +34,10 @@ class Holdings:
         """Note which samples a round drew, and which of them have a new label."""
         assert sync.signal is not None
         word, bit = self._place(sync.round)
-        # The bit stood for a round that is too old to matter, and now stands for this one. A sample that has an entry
-        # has no such old bit: it was cleared when the entry was stored.
+        # The bit stood for a round that is too old to matter, and now stands for this one.
         self.acknowledged[:, word] &= ~bit
-        self.drawn[sync.index[sync.signal != Signal.CACHED]] = 0
+        self.drawn[:, word] &= ~bit
+        self.drawn[sync.index[~sync.held]] = 0
         self.drawn[sync.index, word] |= bit
 
     def acknowledge(self, client: int, round: int) -> None:

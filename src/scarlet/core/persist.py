@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from scarlet.core.client import ClientState
-from scarlet.core.server import ServerState
-from scarlet.core.types import Sync
+from scarlet.core.delta import Memory
+from scarlet.core.server import Lessons, ServerState
+from scarlet.core.types import Labels, Sync
 from scarlet.wire.ledger import COLUMNS, Bytes, Ledger
 
 Array = npt.NDArray[np.generic]
@@ -24,6 +25,12 @@ def server_arrays(state: ServerState) -> dict[str, Array]:
         "holdings.acknowledged": state.holdings.acknowledged,
         "holdings.drawn": state.holdings.drawn,
     }
+    if state.target is not None:
+        arrays["target"] = state.target
+    for number, memory in enumerate(state.accepted or []):
+        arrays |= _memory_arrays(f"accepted.{number}", memory)
+    if state.lessons is not None:
+        arrays |= {f"lessons.{name}": getattr(state.lessons, name) for name in ("index", "value", "choice")}
     if state.sync is not None:
         arrays |= {"sync.index": state.sync.index, "sync.fresh": state.sync.fresh, "sync.dropped": state.sync.dropped}
         if state.sync.signal is not None:
@@ -45,6 +52,16 @@ def restore_server(
     np.copyto(state.cache.stamp, arrays["cache.stamp"])
     np.copyto(state.holdings.acknowledged, arrays["holdings.acknowledged"])
     np.copyto(state.holdings.drawn, arrays["holdings.drawn"])
+    if state.target is not None:
+        np.copyto(state.target, arrays["target"])
+    for number, memory in enumerate(state.accepted or []):
+        _restore_memory(memory, f"accepted.{number}", arrays)
+    if "lessons.index" in arrays:
+        state.lessons = Lessons(
+            arrays["lessons.index"].astype(np.int64),
+            arrays["lessons.value"].astype(np.float32),
+            arrays["lessons.choice"].astype(np.int32),
+        )
     state.round = _whole(numbers["round"])
     state.attempt = _whole(numbers["attempt"])
     state.digest = bytes.fromhex(str(numbers["digest"]))
@@ -72,6 +89,14 @@ def client_arrays(state: ClientState) -> dict[str, Array]:
     }
     for number, message in enumerate(state.reply):
         arrays[f"reply.{number}"] = np.frombuffer(message, np.uint8)
+    for name, array in (state.kept or {}).items():
+        arrays[f"kept.{name}"] = array
+    if state.sent is not None:
+        arrays |= _memory_arrays("sent", state.sent.memory)
+        arrays["sent.base"] = np.frombuffer(state.sent.base, np.uint8)
+        if state.sent.before is not None:
+            before = state.sent.before
+            arrays |= {"before.index": before.index, "before.value": before.value, "before.known": state.sent.known}
     return arrays
 
 
@@ -82,6 +107,30 @@ def restore_client(state: ClientState, arrays: Mapping[str, Array]) -> None:
     state.downlink = arrays["downlink"].tobytes()
     names = sorted(name for name in arrays if name.startswith("reply."))
     state.reply = [arrays[name].tobytes() for name in names]
+    kept = {name.removeprefix("kept."): np.array(arrays[name]) for name in arrays if name.startswith("kept.")}
+    state.kept = kept or None
+    if state.sent is not None:
+        _restore_memory(state.sent.memory, "sent", arrays)
+        state.sent.base = arrays["sent.base"].tobytes()
+        state.sent.before = None
+        if "before.index" in arrays:
+            index, value = arrays["before.index"].astype(np.int64), arrays["before.value"].astype(np.float32)
+            state.sent.before = Labels(index, value)
+            state.sent.known = arrays["before.known"].astype(np.bool_)
+
+
+def _memory_arrays(name: str, memory: Memory) -> dict[str, Array]:
+    return {
+        f"{name}.value": memory.value,
+        f"{name}.known": memory.known,
+        f"{name}.name": np.frombuffer(memory.name, np.uint8),
+    }
+
+
+def _restore_memory(memory: Memory, name: str, arrays: Mapping[str, Array]) -> None:
+    np.copyto(memory.value, arrays[f"{name}.value"])
+    np.copyto(memory.known, arrays[f"{name}.known"])
+    memory.name = arrays[f"{name}.name"].tobytes()
 
 
 def _whole(value: object) -> int:

@@ -30,7 +30,7 @@ def draw(rng: np.random.Generator, population: int, size: int) -> npt.NDArray[np
     """
     words = rng.bit_generator.random_raw(population)
     # Only the words below a bound, which the wanted ones hardly ever exceed, are put in order.
-    share = (size + 10 * math.sqrt(size) + 10) / population
+    share = (size + 10 * math.sqrt(size) + 10) / max(1, population)
     near = np.flatnonzero(words <= np.uint64(share * 2.0**63) * 2) if share < 1 else np.arange(population)
     if len(near) < size:
         near = np.arange(population)

@@ -8,24 +8,32 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
+from scarlet.core.average import AverageOfModels
 from scarlet.core.cache import CacheTable, recall
 from scarlet.core.check import check_distributions, entropy
+from scarlet.core.delta import Memory, name_of
 from scarlet.core.holdings import Holdings
-from scarlet.core.method import Fold, Method
+from scarlet.core.method import Fold, Method, Teachers
 from scarlet.core.rng import draw, stream
 from scarlet.core.types import (
     DIGEST_BYTES,
+    EVERYBODY,
     NO_LABELS_YET,
+    NOTHING,
+    Accepted,
     Broadcast,
     CatchUp,
     Index,
     Labels,
+    Lesson,
+    Parameters,
     Report,
     Resync,
-    Signal,
     Sync,
     Uplink,
+    Values,
 )
 from scarlet.errors import MessageError
 from scarlet.wire.codec import Codec
@@ -38,7 +46,19 @@ class Learner(Protocol):
     """The server's own model."""
 
     def learn(self, labels: Labels, round: int) -> None:
-        """Train on the labels that the clients will be taught."""
+        """Distil soft-labels."""
+        ...
+
+    def predict(self, index: Index) -> Values:
+        """The model's own soft-labels of public samples."""
+        ...
+
+    def parameters(self) -> Values:
+        """All weights and buffers, f32[M]."""
+        ...
+
+    def load(self, parameters: Values) -> None:
+        """Replace all weights and buffers."""
         ...
 
 
@@ -62,11 +82,26 @@ class Federation:
 
 
 @dataclass(slots=True)
+class Lessons:
+    """What each client is to be taught of the last round, where each has a teacher of its own."""
+
+    index: Index  # i64[n]
+    value: Values  # f32[n, C + 1, N]: the teachers, and at last their plain mean
+    choice: npt.NDArray[np.int32]  # i32[K, n]: each client's teacher; whoever did not answer is taught the mean
+
+    def of(self, client: int) -> Labels:
+        return Labels(self.index, self.value[np.arange(len(self.index)), self.choice[client]])
+
+
+@dataclass(slots=True)
 class ServerState:
     """All that the server remembers from one round to the next: plain arrays and numbers."""
 
     cache: CacheTable
     holdings: Holdings
+    target: Values | None = None  # f32[P, N]: what its model learned of each cached sample, if not what was taught
+    accepted: list[Memory] | None = None  # under delta coding: each client's last labels
+    lessons: Lessons | None = None
     round: int = 0  # the last round that was closed
     attempt: int = 0  # how often the round after it has failed
     sync: Sync | None = None  # of the closed round
@@ -84,7 +119,9 @@ class _OpenRound:
     payload: int  # of the broadcast
     asked: frozenset[int]
     size_limit: int
+    average: AverageOfModels | None  # where weights are exchanged
     answered: set[int] = field(default_factory=set)
+    given: dict[int, tuple[Labels, bytes, bytes]] = field(default_factory=dict)  # labels, base and name, under delta
     reset: set[int] = field(default_factory=set)
     waiting: dict[int, bytes] = field(default_factory=dict)  # resets to be sent
     reports: dict[int, Mapping[str, float]] = field(default_factory=dict)
@@ -125,9 +162,12 @@ class Server:
         self.codec = codec
         self.ledger = ledger
         self.learner = learner
+        size, classes = federation.public_size, federation.classes
         self.state = ServerState(
-            CacheTable.empty(federation.public_size, federation.classes),
-            Holdings.empty(federation.clients, federation.public_size, method.cache.duration),
+            CacheTable.empty(size, *method.label_shape(classes)),
+            Holdings.empty(federation.clients, size, method.cache.duration),
+            target=np.zeros((size, classes), np.float32) if method.keeps_targets else None,
+            accepted=[Memory.empty(size, classes) for _ in range(federation.clients)] if method.delta else None,
         )
         self._open: _OpenRound | None = None
         self._rejections: Counter[str] = Counter()  # of all attempts at the round
@@ -138,28 +178,41 @@ class Server:
         round, attempt = state.round + 1, state.attempt
         rng = stream(federation.seed, "server", round=round, attempt=attempt, purpose="clients")
         asked = draw(rng, federation.clients, federation.asked)
-        rng = stream(federation.seed, "server", round=round, attempt=attempt, purpose="select")
-        index = self.method.select(rng, federation.public_size, federation.public_per_round)
+        index = np.empty(0, np.int64)
+        if self.method.exchange == "labels":
+            rng = stream(federation.seed, "server", round=round, attempt=attempt, purpose="select")
+            index = self.method.select(rng, federation.public_size, federation.public_per_round)
         request = self.method.cache.request(state.cache, index, round)
         broadcast = Broadcast(round, attempt, request, state.sync, state.digest, federation.public)
-        largest = Uplink(round, attempt, 0, Labels(request, np.zeros((len(request), federation.classes), np.float32)))
+        shared, payload = self.codec.encode(broadcast), self.codec.payload(broadcast)
+        answer: Uplink | Parameters
+        value = np.zeros((len(request), federation.classes), np.float32)
+        base = bytes([1]) * DIGEST_BYTES if self.method.delta else NOTHING
+        answer = Uplink(round, attempt, 0, Labels(request, value), base=base)
+        average = None
+        if self.method.exchange == "weights":
+            assert self.learner is not None
+            answer = Parameters(round, attempt, EVERYBODY, 0, self.learner.parameters())
+            shared, payload = shared + self.codec.encode(answer), payload + self.codec.payload(answer)
+            average = AverageOfModels(len(answer.value), len(asked))
         self._open = now = _OpenRound(
             round,
             attempt,
             index,
             request,
             self.method.aggregate(request, federation.classes),
-            self.codec.encode(broadcast),
-            self.codec.payload(broadcast),
+            shared,
+            payload,
             frozenset(asked.tolist()),
-            max(self.codec.size(largest), REPORT_LIMIT),
+            max(self.codec.size(answer), REPORT_LIMIT),
+            average,
         )
         if attempt == 0:  # a failed attempt is part of what its round costs
             self.ledger.open_round()
         for client in now.asked:
             self.ledger.add("downlink", client, size=len(now.broadcast), payload=now.payload)
-        hits = self._hits()
-        return {client: now.broadcast + self._catch_up(client, hits) for client in sorted(now.asked)}
+        held = self._held()
+        return {client: self._downlink(client, held) for client in sorted(now.asked)}
 
     def take(self, sender: int, data: bytes) -> None:
         """Take in one message; one that breaks a rule is counted by its reason and changes nothing else."""
@@ -192,24 +245,65 @@ class Server:
         if len(now.answered) < self.federation.min_answers:
             state.attempt += 1
             return None
-        sync = self.method.cache.commit(state.cache, now.fold.finish(), now.index, now.round)
-        if sync.signal is not None:
-            state.holdings.commit(sync)
-        taught = recall(state.cache, sync)
-        if self.learner is not None:
-            self.learner.learn(taught, now.round)
-        state.sync, state.digest, state.round, state.attempt = sync, taught.digest(), now.round, 0
+        if now.average is not None and self.learner is not None:
+            self.learner.load(now.average.finish())
+        taught = self._teach(now)
+        for client, (labels, base, name) in now.given.items():
+            assert state.accepted is not None
+            state.accepted[client].take(labels, base, name)
+        state.round, state.attempt = now.round, 0
         rejections, self._rejections = self._rejections, Counter()
         return ClosedRound(
             round=now.round,
             attempt=now.attempt,
             taught=taught,
-            hit_ratio=1 - len(now.request) / len(now.index),
+            hit_ratio=1 - len(now.request) / len(now.index) if len(now.index) else 0.0,
             answers=len(now.answered),
             resets=len(now.reset),
             reports=now.reports,
             rejections=rejections,
         )
+
+    def _teach(self, now: _OpenRound) -> Labels:
+        """Learn from the round's labels, commit what is to be taught of them, and return that."""
+        state, fresh = self.state, now.fold.finish()
+        hits = now.index[~np.isin(now.index, now.request, assume_unique=True)]
+        if not self.method.keeps_targets:
+            # What is learned is what the clients will hear, the hits as they were heard before.
+            fresh = Labels(fresh.index, self.codec.heard_by_clients(fresh.value))
+            self._learn(_merged(Labels(hits, state.cache.value[hits]), fresh), now.round)
+        else:
+            assert state.target is not None
+            state.target[fresh.index] = fresh.mean if isinstance(fresh, Teachers) else fresh.value
+            index = np.sort(np.concatenate([hits, fresh.index]))
+            self._learn(Labels(index, state.target[index]), now.round)
+            if isinstance(fresh, Teachers) and self.method.personal:
+                return self._assign(fresh)
+            value = fresh.value
+            if self.method.teach == "model" and self.learner is not None:
+                value = self.learner.predict(fresh.index)
+            fresh = Labels(fresh.index, self.codec.heard_by_clients(value))
+        sync = self.method.cache.commit(state.cache, fresh, now.index, now.round)
+        if sync.signal is not None:
+            state.holdings.commit(sync)
+        taught = recall(state.cache, sync)
+        state.sync, state.digest = sync, taught.digest()
+        return taught
+
+    def _assign(self, fresh: Teachers) -> Labels:
+        """Keep for each client the teacher that was chosen for it; return the mean of all."""
+        teachers = fresh.value.shape[1]
+        choice = np.full((self.federation.clients, len(fresh.index)), teachers, np.int32)
+        for client, chosen in fresh.choice.items():
+            choice[client] = np.where(chosen < 0, teachers, chosen)
+        mean = Labels(fresh.index, fresh.mean)
+        value = self.codec.heard_by_clients(np.concatenate([fresh.value, fresh.mean[:, np.newaxis]], axis=1))
+        self.state.lessons = Lessons(fresh.index, value, choice)
+        return mean
+
+    def _learn(self, labels: Labels, round: int) -> None:
+        if self.learner is not None and self.method.exchange == "labels":
+            self.learner.learn(labels, round)
 
     def _take(self, sender: int, data: bytes, now: _OpenRound) -> tuple[Column, int]:
         if sender not in now.asked:
@@ -219,7 +313,7 @@ class Server:
         message = self.codec.decode(data)
         if (message.round, message.attempt) != (now.round, now.attempt):
             raise MessageError(f"client {sender} answers round {message.round} in round {now.round}", "wrong round")
-        if isinstance(message, Broadcast | CatchUp) or message.client != sender:
+        if isinstance(message, Broadcast | CatchUp | Lesson | Accepted) or message.client != sender:
             raise MessageError(f"client {sender} sends what only somebody else may send", "unknown client")
         # A report need not be written as this side would write it, so its payload is what its frame leaves.
         payload = len(data) - (self.codec.size(message) - self.codec.payload(message))
@@ -235,38 +329,64 @@ class Server:
                 self._reset(sender, now)
                 return "uplink", payload
             case Uplink():
-                self._check(sender, message.labels, now)
-                now.fold.add(message.labels)
-                now.answered.add(sender)
-                self.state.holdings.acknowledge(sender, self.state.round)
-                return "uplink", payload
+                self._take_labels(message, data, now)
+            case Parameters():
+                self._check_first(sender, now)
+                if now.average is None:
+                    raise MessageError(f"client {sender} sends weights where labels are exchanged", "wrong kind")
+                now.average.add(message)
+        now.answered.add(sender)
+        self.state.holdings.acknowledge(sender, self.state.round)
+        return "uplink", payload
+
+    def _take_labels(self, message: Uplink, data: bytes, now: _OpenRound) -> None:
+        sender, memory = message.client, self.state.accepted
+        self._check_first(sender, now)
+        if now.average is not None:
+            raise MessageError(f"client {sender} sends labels where weights are exchanged", "wrong kind")
+        self._check(sender, message.labels, now)
+        labels = message.labels
+        if memory is not None:
+            if len(message.same) and int(message.same[-1]) >= self.federation.public_size:
+                raise MessageError(f"client {sender} labels samples that were not requested", "wrong samples")
+            labels = memory[sender].whole(message)
+            self._check(sender, labels, now)
+            now.given[sender] = labels, message.base, name_of(data)
+        elif len(message.same):
+            raise MessageError(f"client {sender} refers to labels that nobody keeps", "wrong base")
+        now.fold.add(sender, labels)
 
     def _reset(self, sender: int, now: _OpenRound) -> None:
         if sender in now.reset or sender in now.answered:
             raise MessageError(f"client {sender} asks for a second reset", "second reset")
         now.reset.add(sender)
         self.state.holdings.forget(sender)
-        now.waiting[sender] = now.broadcast + self._catch_up(sender, self._hits(), reset=True)
+        now.waiting[sender] = self._downlink(sender, self._held(), reset=True)
         self.ledger.add("downlink", sender, size=len(now.broadcast), payload=now.payload)
 
-    def _hits(self) -> Index:
+    def _held(self) -> Index:
         """The samples of the round before whose label is not in its sync, because everybody had it."""
         sync = self.state.sync
-        if sync is None or sync.signal is None:
-            return np.empty(0, np.int64)
-        hits: Index = sync.index[sync.signal == Signal.CACHED]
-        return hits
+        return np.empty(0, np.int64) if sync is None else sync.index[sync.held]
 
-    def _catch_up(self, client: int, hits: Index, *, reset: bool = False) -> bytes:
-        """The message that brings one client up to date on `hits`; nothing where it lacks nothing."""
-        missing = hits[self.state.holdings.lacks(client, hits)]
-        if not len(missing) and not reset:
-            return b""
-        now = self._now()
-        labels = Labels(missing, self.state.cache.value[missing])
-        message = CatchUp(now.round, now.attempt, client, reset, labels)
+    def _downlink(self, client: int, held: Index, *, reset: bool = False) -> bytes:
+        """What all clients are sent, then what is meant for one: cached labels that it lacks, its lesson, its name."""
+        now, state = self._now(), self.state
+        parts = [now.broadcast]
+        missing = held[state.holdings.lacks(client, held)]
+        if len(missing) or reset:
+            labels = Labels(missing, state.cache.value[missing])
+            parts.append(self._personal(CatchUp(now.round, now.attempt, client, reset, labels), "catch_up"))
+        if state.lessons is not None:
+            parts.append(self._personal(Lesson(now.round, now.attempt, client, state.lessons.of(client)), "downlink"))
+        if state.accepted is not None:
+            name = state.accepted[client].name
+            parts.append(self._personal(Accepted(now.round, now.attempt, client, name), "downlink"))
+        return b"".join(parts)
+
+    def _personal(self, message: CatchUp | Lesson | Accepted, column: Column) -> bytes:
         data = self.codec.encode(message)
-        self.ledger.add("catch_up", client, size=len(data), payload=self.codec.payload(message))
+        self.ledger.add(column, message.client, size=len(data), payload=self.codec.payload(message))
         return data
 
     def _now(self) -> _OpenRound:
@@ -274,15 +394,24 @@ class Server:
             raise RuntimeError("no round is open: call open_round() first")
         return self._open
 
-    def _check(self, sender: int, labels: Labels, now: _OpenRound) -> None:
+    def _check_first(self, sender: int, now: _OpenRound) -> None:
         if sender in now.answered:
             raise MessageError(f"client {sender} answers a second time", "second answer")
-        classes = self.federation.classes
-        if labels.value.shape[1] != classes:
-            raise MessageError(f"client {sender} sends {labels.value.shape[1]} classes, not {classes}", "wrong shape")
+
+    def _check(self, sender: int, labels: Labels, now: _OpenRound) -> None:
+        shape, classes = labels.value.shape[1:], self.federation.classes
+        if shape != (classes,):
+            raise MessageError(f"client {sender} sends labels of shape {shape}, not {(classes,)}", "wrong shape")
         if not _within(labels.index, now.request):
             raise MessageError(f"client {sender} labels samples that were not requested", "wrong samples")
         check_distributions(labels.value, f"client {sender}")
+
+
+def _merged(a: Labels, b: Labels) -> Labels:
+    """The labels of disjoint samples, in their order."""
+    index = np.concatenate([a.index, b.index])
+    order = np.argsort(index, kind="stable")
+    return Labels(index[order], np.concatenate([a.value, b.value])[order])
 
 
 def _within(index: Index, request: Index) -> bool:

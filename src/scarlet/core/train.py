@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from scarlet.core.method import Method
 from scarlet.core.rng import stream
 from scarlet.core.types import Index, Job, Labels, Result, Values
 from scarlet.data.augment import augment
 from scarlet.data.datasets import Augment
+from scarlet.errors import MessageError
 
 _CHUNK = 100  # images in one forward pass of a prediction; fixed, so that results do not depend on who asks
 
@@ -40,20 +42,58 @@ class Samples:
     labels: Tensor  # i64[n]
 
 
-def work(model: nn.Module, job: Job, private: Samples, test: Samples | None, public: Tensor, how: Training) -> Result:
-    """A client's part of a round: distil, fit, predict on the requested samples and, if asked, evaluate."""
+def work(
+    model: nn.Module,
+    job: Job,
+    private: Samples,
+    test: Samples | None,
+    public: Tensor,
+    how: Training,
+    method: Method,
+    start: Mapping[str, Tensor],
+) -> Result:
+    """A client's part of a round: distil, fit, predict on the requested samples and, if asked, evaluate.
+
+    `start` is the weights that all models began with.
+    """
     metrics: dict[str, float] = {}
+    teacher = job.teacher
 
     def named(purpose: str) -> np.random.Generator:
         return stream(how.seed, "client", client=job.client, round=job.round, attempt=job.attempt, purpose=purpose)
 
+    if job.parameters is not None:
+        load_parameters(model, job.parameters)
+    if method.adopt is not None and len(teacher.index) and not method.personal:
+        teacher = method.adopt(teacher, predict(model, public, teacher.index))
+    if method.restart:
+        model.load_state_dict(start)
     with layers_draw_from(named("layers")):
-        if len(job.teacher.index):
-            metrics["distil_loss"] = distil(model, public, job.teacher, how, named("distil"))
+        if len(teacher.index):
+            loss = distil(model, public, teacher, how, named("distil"), method.distil_weight)
+            metrics["distil_loss"] = loss
         metrics["fit_loss"] = fit(model, private, how, named("fit"))
     if test is not None:
         metrics["accuracy"], metrics["loss"] = evaluate(model, test)
-    return Result(predict(model, public, job.request), metrics)
+    parameters = parameters_of(model) if method.exchange == "weights" else None
+    return Result(predict(model, public, job.request), metrics, len(private.labels), parameters)
+
+
+def parameters_of(model: nn.Module) -> Values:
+    """All weights and buffers of a model in one row, f32[M]; whole numbers, such as counts of batches, among them."""
+    parts = [value.detach().cpu().to(torch.float32).flatten() for value in model.state_dict().values()]
+    return torch.cat(parts).numpy()
+
+
+def load_parameters(model: nn.Module, parameters: Values) -> None:
+    """The reverse of `parameters_of`; MessageError if the row is of another model."""
+    state = model.state_dict()
+    sizes = [value.numel() for value in state.values()]
+    if len(parameters) != sum(sizes):
+        raise MessageError(f"the weights are {len(parameters)} numbers, and this model has {sum(sizes)}", "wrong shape")
+    parts = torch.split(torch.tensor(parameters), sizes)
+    for value, part in zip(state.values(), parts, strict=True):
+        value.copy_((part if value.is_floating_point() else part.round()).view(value.shape))
 
 
 @contextmanager
@@ -79,17 +119,27 @@ def fit(model: nn.Module, samples: Samples, how: Training, rng: np.random.Genera
     )
 
 
-def distil(model: nn.Module, public: Tensor, teacher: Labels, how: Training, rng: np.random.Generator) -> float:
-    """Train towards soft-labels with the Kullback-Leibler divergence KL(teacher || model); the last epoch's mean."""
+def distil(
+    model: nn.Module,
+    public: Tensor,
+    teacher: Labels,
+    how: Training,
+    rng: np.random.Generator,
+    weight: float = 1.0,
+) -> float:
+    """Train towards soft-labels with `weight` KL(teacher || model), Kullback and Leibler's; the last epoch's mean."""
     images = public[torch.tensor(teacher.index, device=public.device)]
     target = torch.tensor(teacher.value, device=public.device)
     return _train(
         model,
         len(target),
-        lambda batch: functional.kl_div(
-            functional.log_softmax(model(_prepared(images[batch], how, rng)), dim=1),
-            target[batch],
-            reduction="batchmean",
+        lambda batch: (
+            weight
+            * functional.kl_div(
+                functional.log_softmax(model(_prepared(images[batch], how, rng)), dim=1),
+                target[batch],
+                reduction="batchmean",
+            )
         ),
         how.distil_epochs,
         how.distil_lr,
@@ -171,6 +221,18 @@ class ServerModel:
         with layers_draw_from(stream(self._how.seed, "server", round=round, purpose="layers")):
             rng = stream(self._how.seed, "server", round=round, purpose="distil")
             distil(self.model, self._public, labels, self._how, rng)
+
+    def predict(self, index: Index) -> Values:
+        """The model's own soft-labels of public samples."""
+        return predict(self.model, self._public, index)
+
+    def parameters(self) -> Values:
+        """All weights and buffers in one row."""
+        return parameters_of(self.model)
+
+    def load(self, parameters: Values) -> None:
+        """Replace all weights and buffers."""
+        load_parameters(self.model, parameters)
 
     def weights(self) -> dict[str, Tensor]:
         """A copy of the model's weights and buffers."""

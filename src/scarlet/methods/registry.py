@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scarlet.core.method import Method
 from scarlet.errors import ConfigError, unknown
+from scarlet.methods.centralized import CentralizedConfig, centralized, pooled
+from scarlet.methods.cfd import CfdConfig, cfd
+from scarlet.methods.comet import CometConfig, comet
 from scarlet.methods.dsfl import DsflConfig, dsfl
+from scarlet.methods.fedavg import FedavgConfig, fedavg
+from scarlet.methods.individual import IndividualConfig, individual
 from scarlet.methods.scarlet import ScarletConfig, scarlet
+from scarlet.methods.selective_fd import SelectiveFdConfig, selective_fd
+
+if TYPE_CHECKING:
+    from scarlet.config import Config
+    from scarlet.problem import Problem
 
 C = TypeVar("C")
 
@@ -22,16 +32,26 @@ class Entry(Generic[C]):
     title: str
     config: type[C]
     build: Callable[[C], Method]
+    arrange: Callable[[C, Problem], Problem] = lambda options, problem: problem
 
 
 METHODS: dict[str, Entry[Any]] = {}
 
 
-def register(name: str, title: str, config: type[C], build: Callable[[C], Method]) -> None:
-    """Make a method known to the command line, `compare` and `costs` under a name."""
+def register(
+    name: str,
+    title: str,
+    config: type[C],
+    build: Callable[[C], Method],
+    arrange: Callable[[C, Problem], Problem] = lambda options, problem: problem,
+) -> None:
+    """Make a method known to the command line, `compare` and `costs` under a name.
+
+    `arrange` may change who holds which data before a run begins.
+    """
     if not is_dataclass(config):
         raise ConfigError(f"the options of method {name!r} must be a dataclass, got {config!r}")
-    METHODS[name] = Entry(name, title, config, build)
+    METHODS[name] = Entry(name, title, config, build, arrange)
 
 
 def entry(name: str) -> Entry[Any]:
@@ -49,5 +69,21 @@ def entry_of(options: object) -> Entry[Any]:
     raise ConfigError(f"{type(options).__name__} is not the config of a registered method; register it first")
 
 
+def check_method(method: Method, config: Config) -> None:
+    """Raise ConfigError where a method and the shared options do not go together."""
+    asked = max(1, round(config.participation * config.clients))
+    if method.teachers is not None and method.teachers > asked:
+        raise ConfigError(
+            f"clusters must be at most the {asked} clients that a round asks, got {method.teachers}; "
+            "use fewer clusters, or more clients or participation"
+        )
+
+
 register("scarlet", "SCARLET", ScarletConfig, scarlet)
 register("dsfl", "DS-FL", DsflConfig, dsfl)
+register("cfd", "CFD", CfdConfig, cfd)
+register("comet", "COMET", CometConfig, comet)
+register("selective-fd", "Selective-FD", SelectiveFdConfig, selective_fd)
+register("fedavg", "FedAvg", FedavgConfig, fedavg)
+register("individual", "Individual", IndividualConfig, individual)
+register("centralized", "Centralized", CentralizedConfig, centralized, pooled)

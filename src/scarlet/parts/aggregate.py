@@ -13,6 +13,7 @@ from scarlet.errors import ConfigError
 
 Rows = npt.NDArray[np.float64]
 Sharpen = Callable[[Rows], Rows]
+Keep = Callable[[Rows], npt.NDArray[np.bool_]]  # which rows are worth teaching
 
 # Soft-labels are summed as integers of 2^-40, because integer addition gives the same sum in every order of arrival.
 # The sum of 2^23 clients still fits into 63 bits, and the step of 1e-12 is far below the rounding of a float32.
@@ -38,19 +39,23 @@ def era(temperature: float) -> Sharpen:
     return lambda mean: _softmax(mean, 1 / temperature)
 
 
-def mean(*, then: Sharpen | None = None) -> Aggregate:
-    """The mean over the clients that answered a sample, then `then`. Memory: O(|I_req| x N), whatever the clients."""
-    return lambda request, classes: _Mean(request, classes, then)
+def mean(*, then: Sharpen | None = None, keep: Keep | None = None) -> Aggregate:
+    """The mean over the clients that answered a sample; then those that `keep` keeps, as `then` makes them.
+
+    Memory: O(|I_req| x N), whatever the clients.
+    """
+    return lambda request, classes: _Mean(request, classes, then, keep)
 
 
 class _Mean(Fold):
-    def __init__(self, request: Index, classes: int, then: Sharpen | None) -> None:
+    def __init__(self, request: Index, classes: int, then: Sharpen | None, keep: Keep | None) -> None:
         self._request = request
         self._total = np.zeros((len(request), classes), np.int64)
         self._answers = np.zeros(len(request), np.int64)
         self._then = then
+        self._keep = keep
 
-    def add(self, labels: Labels) -> None:
+    def add(self, client: int, labels: Labels) -> None:
         fixed = np.rint(labels.value.astype(np.float64) * _SCALE).astype(np.int64)
         if len(labels.index) == len(self._request):
             self._total += fixed
@@ -64,9 +69,13 @@ class _Mean(Fold):
         answered = self._answers > 0
         total = self._total[answered].astype(np.float64)
         rows = total / total.sum(axis=1, keepdims=True)
+        index = self._request[answered]
+        if self._keep is not None:
+            kept = self._keep(rows)
+            index, rows = index[kept], rows[kept]
         if self._then is not None:
             rows = self._then(rows)
-        return Labels(self._request[answered], rows.astype(np.float32))
+        return Labels(index, rows.astype(np.float32))
 
 
 def _softmax(scores: Rows, factor: float) -> Rows:

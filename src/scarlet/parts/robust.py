@@ -40,7 +40,7 @@ class _Trimmed(Fold):
         self._then = then
         self._answers: list[Values] = []
 
-    def add(self, labels: Labels) -> None:
+    def add(self, client: int, labels: Labels) -> None:
         value = np.full(self._shape, np.nan, np.float32)
         value[np.searchsorted(self._request, labels.index)] = labels.value
         self._answers.append(value)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from scarlet.core.client import Client
+from scarlet.core.method import Method
 from scarlet.core.persist import Array, client_arrays, restore_client
+from scarlet.core.rng import stream
 from scarlet.core.train import Samples, Training, work
-from scarlet.core.types import Index, Job
+from scarlet.core.types import Images, Index, Job
 from scarlet.models.registry import ModelFactory, Weights
 from scarlet.transport.troubles import Troubles
 from scarlet.wire.codec import codec
-
-Images = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class Resident:
 class Setup:
     """All that a host needs to know, apart from the images, to run any client."""
 
+    method: object  # its options; a method itself holds functions that cannot be sent to another process
+    build: Callable[[Any], Method]
     factory: ModelFactory
     weights: Weights  # that all clients start from
     private: Sequence[Index]  # for each client: its training images
@@ -61,7 +64,9 @@ class Host:
         self, setup: Setup, data: Resident, clients: Sequence[int], saved: Mapping[int, Mapping[str, Array]]
     ) -> None:
         self._setup = setup
-        self._codec = codec(setup.codec)
+        self._method = setup.build(setup.method)
+        self._codec = codec(setup.codec, self._method.uplink_bits, self._method.downlink_bits)
+        self._data = data
         self._public = _tensor(data.public, setup.device)
         self._clients = {number: self._start(number, data, saved.get(number)) for number in clients}
 
@@ -74,8 +79,18 @@ class Host:
             if isinstance(task, Job):
                 if troubles.lost_before_training(task):
                     continue
+                self._prepare(site.client)
                 test = site.test if self._setup.evaluates(task.round) else None
-                result = work(site.model, task, site.private, test, self._public, self._setup.training)
+                result = work(
+                    site.model,
+                    task,
+                    site.private,
+                    test,
+                    self._public,
+                    self._setup.training,
+                    self._method,
+                    self._setup.weights,
+                )
                 lost = troubles.lost_after_training(task)
                 task = site.client.reply(task, troubles.falsified(task, result))
                 if lost:
@@ -91,10 +106,17 @@ class Host:
         """For each client, a digest of its model's weights."""
         return {number: weights_digest(site.model.state_dict()) for number, site in self._clients.items()}
 
+    def _prepare(self, client: Client) -> None:
+        """What the method has each client work out once."""
+        if client.state.kept is None:
+            rng = stream(self._setup.training.seed, "client", client=client.number, purpose="prepare")
+            private = self._data.train_images[self._setup.private[client.number]]
+            client.state.kept = self._method.answer.prepare(private, self._data.public, rng)
+
     def _start(self, number: int, data: Resident, saved: Mapping[str, Array] | None) -> _Site:
         setup = self._setup
         model = setup.factory()
-        client = Client(number, len(data.public), setup.classes, self._codec, setup.public)
+        client = Client(number, self._method, len(data.public), setup.classes, self._codec, setup.public)
         if saved is None:
             model.load_state_dict(setup.weights)
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,11 +17,15 @@ import numpy.typing as npt
 
 from scarlet.core.types import (
     DIGEST_BYTES,
+    NOTHING,
+    Accepted,
     Broadcast,
     CatchUp,
     Index,
     Labels,
+    Lesson,
     Message,
+    Parameters,
     Report,
     Resync,
     Signal,
@@ -30,21 +35,30 @@ from scarlet.core.types import (
 )
 from scarlet.errors import MessageError, unknown
 from scarlet.wire import frame
+from scarlet.wire.quantise import RAW_BITS, check_bits, from_levels, levels, pack, quantise, unpack
 
-_BROADCAST, _UPLINK, _REPORT, _CATCH_UP, _RESYNC = 1, 2, 3, 4, 5
 _NO_SYNC, _NO_SIGNALS, _SIGNALS = 0, 1, 2
+_MOST_CLASSES = 2**16  # of a label of one bit, whose size on the wire says nothing of its size in memory
+_KINDS = {Broadcast: 1, Uplink: 2, Report: 3, CatchUp: 4, Resync: 5, Parameters: 6, Lesson: 7, Accepted: 8}
 
-# state, round of the sync, classes, samples, fresh labels, dropped samples, requested samples; then the two digests
-_BROADCAST_HEAD = struct.Struct("<BIIIIII")
-_UPLINK_HEAD = struct.Struct("<III")  # client, classes, samples
+# The shape of a label: teachers (0: a label is one distribution), classes.
+# state, round of the sync, shape, samples, fresh labels, dropped samples, requested samples; then the two digests
+_BROADCAST_HEAD = struct.Struct("<BIHIIIII")
+_UPLINK_HEAD = struct.Struct("<IBHII")  # client, whether it is delta coded, shape, samples
+_DELTA_HEAD = struct.Struct("<I")  # samples whose label is the accepted one; after the name of the accepted answer
 _REPORT_HEAD = struct.Struct("<I")  # client
-_CATCH_UP_HEAD = struct.Struct("<IBII")  # client, reset, classes, samples
-_RESYNC_HEAD = struct.Struct("<I")  # client
+_CATCH_UP_HEAD = struct.Struct("<IBHII")  # client, reset, shape, samples
+_LESSON_HEAD = struct.Struct("<IHII")  # client, shape, samples
+_PARAMETERS_HEAD = struct.Struct("<III")  # client, samples, numbers
+_CLIENT_HEAD = struct.Struct("<I")
 _HEAD_SIZES = {
     Broadcast: _BROADCAST_HEAD.size + 2 * DIGEST_BYTES,
     CatchUp: _CATCH_UP_HEAD.size,
+    Lesson: _LESSON_HEAD.size,
+    Accepted: _CLIENT_HEAD.size,
     Uplink: _UPLINK_HEAD.size,
-    Resync: _RESYNC_HEAD.size,
+    Parameters: _PARAMETERS_HEAD.size,
+    Resync: _CLIENT_HEAD.size,
     Report: _REPORT_HEAD.size,
 }
 
@@ -66,53 +80,66 @@ class Codec(Protocol):
         """The part of `size` that carries the method's own content."""
         ...
 
+    def heard_by_clients(self, value: Values) -> Values:
+        """Labels as the clients will decode them, which is what the server must go on with."""
+        ...
+
+    def heard_by_server(self, value: Values) -> Values:
+        """Labels as the server will decode them."""
+        ...
+
 
 class Reference:
-    """The paper's accounting, byte for byte."""
+    """The paper's accounting, byte for byte: a float32 for each entry of a label, an int64 for a label of one bit.
+
+    Labels of 2 to 23 bits are packed, each entry in as many bits.
+    """
+
+    def __init__(self, uplink_bits: int = 32, downlink_bits: int = 32) -> None:
+        check_bits("uplink_bits", uplink_bits)
+        check_bits("downlink_bits", downlink_bits)
+        self._up, self._down = uplink_bits, downlink_bits
+
+    def heard_by_clients(self, value: Values) -> Values:
+        return quantise(value, self._down)
+
+    def heard_by_server(self, value: Values) -> Values:
+        return quantise(value, self._up)
 
     def encode(self, message: Message) -> bytes:
         match message:
             case Broadcast():
-                kind, body = _BROADCAST, _encode_broadcast(message)
+                body = self._encode_broadcast(message)
             case Uplink():
-                labels = message.labels
-                head = _UPLINK_HEAD.pack(message.client, labels.value.shape[1], len(labels.index))
-                kind, body = _UPLINK, head + _i8(labels.index) + _f4(labels.value)
+                delta = message.base != NOTHING
+                head = _UPLINK_HEAD.pack(message.client, delta, *_shape(message.labels))
+                body = head + _labels(message.labels, self._up)
+                if delta:
+                    body += message.base + _DELTA_HEAD.pack(len(message.same)) + _i8(message.same)
             case CatchUp():
-                labels = message.labels
-                head = _CATCH_UP_HEAD.pack(message.client, message.reset, labels.value.shape[1], len(labels.index))
-                kind, body = _CATCH_UP, head + _i8(labels.index) + _f4(labels.value)
+                head = _CATCH_UP_HEAD.pack(message.client, message.reset, *_shape(message.labels))
+                body = head + _labels(message.labels, self._down)
+            case Lesson():
+                head = _LESSON_HEAD.pack(message.client, *_shape(message.labels))
+                body = head + _labels(message.labels, self._down)
+            case Accepted():
+                body = _CLIENT_HEAD.pack(message.client) + message.name
+            case Parameters():
+                head = _PARAMETERS_HEAD.pack(message.client, message.samples, len(message.value))
+                body = head + _f4(message.value)
             case Resync():
-                kind, body = _RESYNC, _RESYNC_HEAD.pack(message.client)
+                body = _CLIENT_HEAD.pack(message.client)
             case Report():
-                head = _REPORT_HEAD.pack(message.client)
-                kind, body = _REPORT, head + json.dumps(dict(message.metrics)).encode()
-        return frame.wrap(kind, message.round, message.attempt, body)
+                body = _REPORT_HEAD.pack(message.client) + json.dumps(dict(message.metrics)).encode()
+        return frame.wrap(_KINDS[type(message)], message.round, message.attempt, body)
 
     def decode(self, data: bytes) -> Message:
         outer = frame.unwrap(data)
-        body = _Reader(outer.body)
-        match outer.kind:
-            case 1:
-                message: Message = _decode_broadcast(outer.round, outer.attempt, body)
-            case 2:
-                client, classes, samples = body.head(_UPLINK_HEAD)
-                labels = Labels(body.index(samples), body.values(samples, classes))
-                message = Uplink(outer.round, outer.attempt, client, labels)
-            case 3:
-                (client,) = body.head(_REPORT_HEAD)
-                message = Report(outer.round, outer.attempt, client, body.metrics())
-            case 4:
-                client, reset, classes, samples = body.head(_CATCH_UP_HEAD)
-                if reset not in (0, 1):
-                    raise MessageError(f"the catch-up's reset is {reset}, not 0 or 1")
-                labels = Labels(body.index(samples), body.values(samples, classes))
-                message = CatchUp(outer.round, outer.attempt, client, bool(reset), labels)
-            case 5:
-                (client,) = body.head(_RESYNC_HEAD)
-                message = Resync(outer.round, outer.attempt, client)
-            case kind:
-                raise MessageError(f"the message is of kind {kind}, which nobody sends")
+        read = _READERS.get(outer.kind)
+        if read is None:
+            raise MessageError(f"the message is of kind {outer.kind}, which nobody sends")
+        body = _Reader(outer.body, self._up, self._down)
+        message = read(outer.round, outer.attempt, body)
         body.end()
         return message
 
@@ -122,63 +149,145 @@ class Reference:
     def payload(self, message: Message) -> int:
         match message:
             case Broadcast():
-                return 8 * len(message.request) + (0 if message.sync is None else _sync_payload(message.sync))
-            case Uplink() | CatchUp():
-                return 8 * len(message.labels.index) + 4 * message.labels.value.size
+                return 8 * len(message.request) + (0 if message.sync is None else self._sync_payload(message.sync))
+            case Uplink():
+                delta = len(message.base) + _DELTA_HEAD.size + 8 * len(message.same) if message.base != NOTHING else 0
+                return _labels_size(message.labels, self._up) + delta
+            case CatchUp() | Lesson():
+                return _labels_size(message.labels, self._down)
+            case Accepted():
+                return len(message.name)
+            case Parameters():
+                return 4 * len(message.value)
             case Resync():
                 return 0
             case Report():
                 return len(json.dumps(dict(message.metrics)).encode())
 
+    def _sync_payload(self, sync: Sync) -> int:
+        signals = 0 if sync.signal is None else len(sync.signal)
+        return 8 * (len(sync.index) + signals + len(sync.dropped)) + _values_size(sync.fresh, self._down)
+
+    def _encode_broadcast(self, message: Broadcast) -> bytes:
+        sync = message.sync
+        if sync is None:
+            head = _BROADCAST_HEAD.pack(_NO_SYNC, 0, 0, 0, 0, 0, 0, len(message.request))
+            return head + message.digest + message.public + _i8(message.request)
+        teachers, classes = _label_shape(sync.fresh)
+        head = _BROADCAST_HEAD.pack(
+            _NO_SIGNALS if sync.signal is None else _SIGNALS,
+            sync.round,
+            teachers,
+            classes,
+            len(sync.index),
+            len(sync.fresh),
+            len(sync.dropped),
+            len(message.request),
+        )
+        signal = b"" if sync.signal is None else _i8(sync.signal)
+        parts = [
+            head,
+            message.digest,
+            message.public,
+            _i8(sync.index),
+            signal,
+            _values(sync.fresh, self._down),
+            _i8(sync.dropped),
+            _i8(message.request),
+        ]
+        return b"".join(parts)
+
 
 CODECS = {"reference": Reference}
 
 
-def codec(name: str) -> Codec:
-    """The codec of that name."""
+def codec(name: str, uplink_bits: int = 32, downlink_bits: int = 32) -> Codec:
+    """The codec of that name, for labels of so many bits an entry in either direction; 32 sends float32 as it is."""
     if name not in CODECS:
         raise unknown("codec", name, CODECS)
-    return CODECS[name]()
+    return CODECS[name](uplink_bits, downlink_bits)
 
 
-def _sync_payload(sync: Sync) -> int:
-    signals = 0 if sync.signal is None else len(sync.signal)
-    return 8 * (len(sync.index) + signals + len(sync.dropped)) + 4 * sync.fresh.size
+def _label_shape(value: Values) -> tuple[int, int]:
+    """Teachers and classes of a label; no teachers if it is one distribution."""
+    return (0 if value.ndim == 2 else value.shape[1]), value.shape[-1]
 
 
-def _encode_broadcast(message: Broadcast) -> bytes:
-    sync = message.sync
-    if sync is None:
-        head = _BROADCAST_HEAD.pack(_NO_SYNC, 0, 0, 0, 0, 0, len(message.request))
-        return head + message.digest + message.public + _i8(message.request)
-    head = _BROADCAST_HEAD.pack(
-        _NO_SIGNALS if sync.signal is None else _SIGNALS,
-        sync.round,
-        sync.fresh.shape[1],
-        len(sync.index),
-        len(sync.fresh),
-        len(sync.dropped),
-        len(message.request),
-    )
-    signal = b"" if sync.signal is None else _i8(sync.signal)
-    parts = [
-        head,
-        message.digest,
-        message.public,
-        _i8(sync.index),
-        signal,
-        _f4(sync.fresh),
-        _i8(sync.dropped),
-        _i8(message.request),
-    ]
-    return b"".join(parts)
+def _shape(labels: Labels) -> tuple[int, int, int]:
+    return *_label_shape(labels.value), len(labels.index)
+
+
+def _labels(labels: Labels, bits: int) -> bytes:
+    return _i8(labels.index) + _values(labels.value, bits)
+
+
+def _labels_size(labels: Labels, bits: int) -> int:
+    return 8 * len(labels.index) + _values_size(labels.value, bits)
+
+
+def _values(value: Values, bits: int) -> bytes:
+    if bits >= RAW_BITS:
+        return _f4(value)
+    if bits == 1:
+        return _i8(levels(value, 1).argmax(axis=-1))
+    return pack(levels(value, bits), bits)
+
+
+def _values_size(value: Values, bits: int) -> int:
+    if bits >= RAW_BITS:
+        return 4 * value.size
+    return 8 * (value.size // value.shape[-1]) if bits == 1 else -(-bits * value.size // 8)
+
+
+def _decode_uplink(round: int, attempt: int, body: _Reader) -> Uplink:
+    client, delta, *shape = body.head(_UPLINK_HEAD)
+    labels = body.labels(shape, body.uplink_bits)
+    if delta == 0:
+        return Uplink(round, attempt, client, labels)
+    base = body.bytes(DIGEST_BYTES)
+    if delta != 1 or base == NOTHING:
+        raise MessageError("the answer is delta coded against nothing")
+    (count,) = body.head(_DELTA_HEAD)
+    return Uplink(round, attempt, client, labels, body.index(count), base)
+
+
+def _decode_report(round: int, attempt: int, body: _Reader) -> Report:
+    (client,) = body.head(_REPORT_HEAD)
+    return Report(round, attempt, client, body.metrics())
+
+
+def _decode_catch_up(round: int, attempt: int, body: _Reader) -> CatchUp:
+    client, reset, *shape = body.head(_CATCH_UP_HEAD)
+    if reset not in (0, 1):
+        raise MessageError(f"the catch-up's reset is {reset}, not 0 or 1")
+    return CatchUp(round, attempt, client, bool(reset), body.labels(shape, body.downlink_bits))
+
+
+def _decode_lesson(round: int, attempt: int, body: _Reader) -> Lesson:
+    client, *shape = body.head(_LESSON_HEAD)
+    return Lesson(round, attempt, client, body.labels(shape, body.downlink_bits))
+
+
+def _decode_accepted(round: int, attempt: int, body: _Reader) -> Accepted:
+    (client,) = body.head(_CLIENT_HEAD)
+    return Accepted(round, attempt, client, body.bytes(DIGEST_BYTES))
+
+
+def _decode_parameters(round: int, attempt: int, body: _Reader) -> Parameters:
+    client, samples, count = body.head(_PARAMETERS_HEAD)
+    return Parameters(round, attempt, client, samples, body.values(count, 0, 1, 32).ravel())
+
+
+def _decode_resync(round: int, attempt: int, body: _Reader) -> Resync:
+    (client,) = body.head(_CLIENT_HEAD)
+    return Resync(round, attempt, client)
 
 
 def _decode_broadcast(round: int, attempt: int, body: _Reader) -> Broadcast:
-    state, sync_round, classes, samples, fresh, dropped, requested = body.head(_BROADCAST_HEAD)
+    state, sync_round, teachers, classes, samples, fresh, dropped, requested = body.head(_BROADCAST_HEAD)
     digest, public = body.bytes(DIGEST_BYTES), body.bytes(DIGEST_BYTES)
     if state == _NO_SYNC:
-        if any((sync_round, classes, samples, fresh, dropped)):
+        if any((sync_round, teachers, classes, samples, fresh, dropped)):
             raise MessageError("the broadcast counts labels of a round that it says nothing of")
         return Broadcast(round, attempt, body.index(requested), None, digest, public)
     if state not in (_NO_SIGNALS, _SIGNALS):
@@ -186,20 +295,23 @@ def _decode_broadcast(round: int, attempt: int, body: _Reader) -> Broadcast:
     index = body.index(samples)
     signal = body.integers(samples) if state == _SIGNALS else None
     if signal is not None and not np.isin(signal, tuple(Signal)).all():
-        raise MessageError("the broadcast has a cache signal that is none of the three")
-    expected = samples if signal is None else np.count_nonzero(signal != Signal.CACHED)
+        raise MessageError("the broadcast has a cache signal that there is not")
+    value = body.values(fresh, teachers, classes, body.downlink_bits)
+    sync = Sync(sync_round, index, signal, value, body.index(dropped))
+    expected = samples - np.count_nonzero(sync.held)
     if fresh != expected:
         raise MessageError(f"the broadcast has {fresh} fresh labels where its signals call for {expected}")
-    sync = Sync(sync_round, index, signal, body.values(fresh, classes), body.index(dropped))
     return Broadcast(round, attempt, body.index(requested), sync, digest, public)
 
 
 class _Reader:
     """Reads a body front to back; nothing is allocated for what is not there."""
 
-    def __init__(self, body: memoryview) -> None:
+    def __init__(self, body: memoryview, uplink_bits: int, downlink_bits: int) -> None:
         self._body = body
         self._at = 0
+        self.uplink_bits = uplink_bits
+        self.downlink_bits = downlink_bits
 
     def head(self, layout: struct.Struct) -> tuple[int, ...]:
         return layout.unpack(self._take(layout.size))
@@ -216,9 +328,24 @@ class _Reader:
             raise MessageError("the message's sample indices are not in ascending order from 0")
         return index
 
-    def values(self, count: int, classes: int) -> Values:
-        flat = np.frombuffer(self._take(4 * count * classes), "<f4")
-        return flat.astype(np.float32, copy=False).reshape(count, classes)
+    def labels(self, shape: Sequence[int], bits: int) -> Labels:
+        """Labels of a shape: teachers, classes, samples."""
+        teachers, classes, samples = shape
+        return Labels(self.index(samples), self.values(samples, teachers, classes, bits))
+
+    def values(self, count: int, teachers: int, classes: int, bits: int) -> Values:
+        shape = (count, teachers, classes) if teachers else (count, classes)
+        if bits >= RAW_BITS:
+            flat = np.frombuffer(self._take(4 * math.prod(shape)), "<f4")
+            return flat.astype(np.float32, copy=False).reshape(shape)
+        if bits == 1:
+            best = self.integers(math.prod(shape[:-1]))
+            if classes > _MOST_CLASSES or np.any((best < 0) | (best >= classes)):
+                raise MessageError("the message has a label of a class that there is not")
+            value = np.zeros((len(best), classes), np.float32)
+            value[np.arange(len(best)), best] = 1
+            return value.reshape(shape)
+        return from_levels(unpack(self._take(-(-bits * math.prod(shape) // 8)), shape, bits), bits)
 
     def metrics(self) -> dict[str, float]:
         try:
@@ -240,6 +367,18 @@ class _Reader:
             raise MessageError(f"the message is cut short: {count} bytes are announced and {left} are left")
         self._at += count
         return self._body[self._at - count : self._at]
+
+
+_READERS: dict[int, Callable[[int, int, _Reader], Message]] = {
+    _KINDS[Broadcast]: _decode_broadcast,
+    _KINDS[Uplink]: _decode_uplink,
+    _KINDS[Report]: _decode_report,
+    _KINDS[CatchUp]: _decode_catch_up,
+    _KINDS[Resync]: _decode_resync,
+    _KINDS[Parameters]: _decode_parameters,
+    _KINDS[Lesson]: _decode_lesson,
+    _KINDS[Accepted]: _decode_accepted,
+}
 
 
 def _is_number(value: object) -> bool:

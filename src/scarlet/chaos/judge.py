@@ -1,0 +1,80 @@
+"""What a round must come to, worked out again from the clients' answers in the plainest way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from scarlet.chaos.nodes import ServerNode
+from scarlet.core.server import ClosedRound
+from scarlet.core.types import Labels, Values
+
+_TOLERANCE = 1e-5
+Rows = npt.NDArray[np.float64]
+
+
+class Violation(AssertionError):
+    """Something that must always be true was not."""
+
+
+def check_aggregate(server: ServerNode, closed: ClosedRound, accepted: Mapping[int, Labels | Values]) -> None:
+    """Violation unless the server learned and taught what its method makes of the answers that it accepted."""
+    method = server.world.method
+    if method.exchange == "weights":
+        _check_model(server, closed, accepted)
+    if method.exchange != "labels":
+        return
+    answers = {client: said for client, said in accepted.items() if isinstance(said, Labels)}
+    taught = dict(zip(closed.taught.index.tolist(), closed.taught.value, strict=True))
+    for sample in sorted({sample for said in answers.values() for sample in said.index.tolist()}):
+        rows = np.stack([said.value[said.index == sample][0] for said in answers.values() if sample in said.index])
+        mean = rows.astype(np.float64).mean(axis=0)
+        if method.keeps_targets:
+            assert server.server.state.target is not None
+            _agree(server.server.state.target[sample], mean, f"target of sample {sample}", closed)
+            if method.teach == "model":
+                own = server.predict(np.array([sample]))
+                _agree(taught[sample], server.server.codec.heard_by_clients(own)[0], f"label of {sample}", closed)
+            elif not method.personal:
+                _check_centres(taught[sample], rows, sample, closed)
+        else:
+            fold = method.aggregate(np.array([sample]), mean.size)
+            fold.add(0, Labels(np.array([sample]), mean[np.newaxis].astype(np.float32)))
+            expected = fold.finish().value
+            if len(expected) != (sample in taught):
+                raise Violation(f"sample {sample} of round {closed.round} should not have been taught, or should have")
+            if len(expected):
+                heard = server.server.codec.heard_by_clients(expected)
+                _agree(taught[sample], heard[0], f"label of sample {sample}", closed)
+
+
+def _check_model(server: ServerNode, closed: ClosedRound, accepted: Mapping[int, Labels | Values]) -> None:
+    total, samples = np.zeros(server.weights.size), 0
+    for client, said in accepted.items():
+        assert not isinstance(said, Labels)
+        total += said.astype(np.float64) * (client + 1)
+        samples += client + 1
+    _agree(server.weights.ravel(), total / samples, "model", closed)
+
+
+def _check_centres(centres: Values, rows: Values, sample: int, closed: ClosedRound) -> None:
+    """Each teacher that anybody is nearest to is the mean of those who are."""
+    distance = ((rows[:, np.newaxis].astype(np.float64) - centres) ** 2).sum(axis=2)
+    first, second = np.sort(distance, axis=1)[:, :1], np.sort(distance, axis=1)[:, 1:2]
+    if second.size and (second - first < 1e-6).any():  # a tie: either will do
+        return
+    nearest = distance.argmin(axis=1)
+    for centre in set(nearest.tolist()):
+        _agree(centres[centre], rows[nearest == centre].mean(axis=0), f"teacher {centre} of sample {sample}", closed)
+
+
+def _agree(value: Values, expected: Rows | Values, what: str, closed: ClosedRound) -> None:
+    if not near(value, expected, _TOLERANCE):
+        raise Violation(f"the {what} in round {closed.round} is {value}; the answers make it {expected}")
+
+
+def near(value: Values | Rows, expected: float | Rows | Values, tolerance: float) -> bool:
+    """Whether two arrays agree."""
+    return bool(np.allclose(value, expected, rtol=0, atol=tolerance))

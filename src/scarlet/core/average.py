@@ -1,0 +1,44 @@
+"""The weighted mean of the clients' models (FedAvg)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scarlet.core.types import Parameters, Values
+from scarlet.errors import MessageError
+
+# Numbers are summed as integers of 2^-30, because integer addition gives the same sum in every order of arrival.
+_SCALE = float(2**30)
+
+
+class AverageOfModels:
+    """w = sum_k n_k w_k / sum_k n_k, with n_k the samples that client k trained on. Memory: O(M), whatever the clients.
+
+    Buffers of batch normalisation are averaged like weights.
+    """
+
+    def __init__(self, numbers: int, clients: int) -> None:
+        self._total = np.zeros(numbers, np.int64)
+        self._samples = 0
+        # So large that even the sum of all clients fits into 63 bits.
+        self._limit = 2.0**62 / _SCALE / max(1, clients)
+
+    def add(self, message: Parameters) -> None:
+        """Add a client's model, or raise MessageError if it is not one."""
+        who, value = f"client {message.client}", message.value
+        if len(value) != len(self._total):
+            raise MessageError(f"{who} sends {len(value)} numbers, not {len(self._total)}", "wrong shape")
+        if message.samples < 1:
+            raise MessageError(f"{who} says that it trained on no sample", "wrong shape")
+        weighted = value.astype(np.float64) * message.samples
+        if not (np.abs(weighted) <= self._limit).all():  # NaN is not, either
+            raise MessageError(
+                f"{who} sends weights that are not finite, or too large; a smaller lr may keep them from diverging",
+                "not finite",
+            )
+        self._total += np.rint(weighted * _SCALE).astype(np.int64)
+        self._samples += message.samples
+
+    def finish(self) -> Values:
+        """The mean, f32[M]."""
+        return (self._total / (_SCALE * max(1, self._samples))).astype(np.float32)

@@ -1,0 +1,42 @@
+"""Centralized: one client that holds everybody's data. What collaboration could reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from typing_extensions import Doc
+
+from scarlet.core.method import Method
+from scarlet.errors import ConfigError
+from scarlet.parts.aggregate import mean
+
+if TYPE_CHECKING:
+    from scarlet.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class CentralizedConfig:
+    """What Centralized adds to the options of every method."""
+
+    central_lr: Annotated[float | None, Doc("learning rate of the one model; None: lr; the paper uses 0.01")] = None
+
+    def __post_init__(self) -> None:
+        if self.central_lr is not None and not (np.isfinite(self.central_lr) and self.central_lr > 0):
+            raise ConfigError(f"central_lr must be more than 0, got {self.central_lr}; leave it out to use lr")
+
+
+def centralized(config: CentralizedConfig) -> Method:
+    """Individual training of the one client that `pooled` leaves."""
+    return Method(aggregate=mean(), exchange="nothing")
+
+
+def pooled(config: CentralizedConfig, problem: Problem) -> Problem:
+    """One client with the images of all, tested on the whole test split."""
+    return replace(
+        problem,
+        private=[np.sort(np.concatenate(problem.private))],
+        test=[np.arange(len(problem.data.private.test_labels))],
+        local_lr=config.central_lr,
+    )

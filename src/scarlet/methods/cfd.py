@@ -1,0 +1,50 @@
+"""CFD: soft-label quantisation and delta coding (Sattler et al., IEEE TNSE 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from typing_extensions import Doc
+
+from scarlet.core.cache import Delta, Duration
+from scarlet.core.method import Method
+from scarlet.core.rng import draw
+from scarlet.methods.caching import Caching
+from scarlet.parts.aggregate import mean
+from scarlet.parts.select import fixed
+from scarlet.wire.quantise import RAW_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class CfdConfig(Caching):
+    """What CFD adds to the options of every method; the defaults are those of the paper's comparison."""
+
+    uplink_bits: Annotated[int, Doc("b_up, bits of a label's entry; 1: its largest entry alone; 32: float32")] = 1
+    downlink_bits: Annotated[int, Doc("b_down, the same for what the server teaches")] = 32
+    delta: Annotated[bool, Doc("send only quantised labels that differ from what the other side last accepted")] = False
+    restart: Annotated[bool, Doc("clients distil from the initial weights in each round, as the original does")] = False
+    subset: Annotated[Literal["drawn", "fixed"], Doc("public samples drawn anew, or the same ones")] = "drawn"
+
+    def __post_init__(self) -> None:
+        cfd(self)
+
+
+def cfd(config: CfdConfig) -> Method:
+    """Labels of few bits in both directions; the server teaches what its own model says (dual distillation).
+
+    32 bits in both directions without delta leave a mean that is taught through the server's model.
+    """
+    cache = config.policy
+    if config.delta and config.downlink_bits < RAW_BITS:  # finer labels hardly ever repeat
+        cache = Delta(Duration(config.cache_duration, config.on_expiry))
+    return Method(
+        aggregate=mean(),
+        teach="model",
+        select=draw if config.subset == "drawn" else fixed,
+        restart=config.restart,
+        uplink_bits=config.uplink_bits,
+        downlink_bits=config.downlink_bits,
+        delta=config.delta and config.uplink_bits < RAW_BITS,
+        cache=cache,
+    )

@@ -1,0 +1,41 @@
+"""COMET: clustered co-distillation (Cho et al., IEEE JSTSP 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from typing_extensions import Doc
+
+from scarlet.core.method import Method
+from scarlet.methods.caching import Caching
+from scarlet.parts.adopt import nearest
+from scarlet.parts.clusters import clustered
+
+
+@dataclass(frozen=True, slots=True)
+class CometConfig(Caching):
+    """What COMET adds to the options of every method."""
+
+    clusters: Annotated[int, Doc("C, teachers of a sample; 1 teaches the plain mean")] = 2
+    distil_weight: Annotated[float, Doc("lambda, the weight of distillation against local training")] = 1.0
+    assign: Annotated[Literal["client", "server"], Doc("who chooses a client's teacher")] = "client"
+    starts: Annotated[int, Doc("starts of k-means; the best result counts")] = 4
+
+    def __post_init__(self) -> None:
+        comet(self)
+
+
+def comet(config: CometConfig) -> Method:
+    """Each sample has C teachers, k-means centres of the clients' labels, and a client learns from the nearest.
+
+    The server's model, which the original does not have, learns the plain mean. clusters=1 is plain averaging.
+    """
+    return Method(
+        aggregate=clustered(config.clusters, config.starts),
+        teachers=config.clusters,
+        adopt=nearest,
+        personal=config.assign == "server",
+        distil_weight=config.distil_weight,
+        cache=config.policy,
+    )

@@ -1,0 +1,18 @@
+"""FedAvg: averaging of models (McMahan et al., AISTATS 2017). The classic reference for bytes and accuracy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scarlet.core.method import Method
+from scarlet.parts.aggregate import mean
+
+
+@dataclass(frozen=True, slots=True)
+class FedavgConfig:
+    """FedAvg adds no options."""
+
+
+def fedavg(config: FedavgConfig) -> Method:
+    """Clients train the server's model on their own data; it becomes their mean, weighted by samples."""
+    return Method(aggregate=mean(), exchange="weights")

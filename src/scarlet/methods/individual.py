@@ -1,0 +1,18 @@
+"""Individual: every client by itself. What collaboration must beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scarlet.core.method import Method
+from scarlet.parts.aggregate import mean
+
+
+@dataclass(frozen=True, slots=True)
+class IndividualConfig:
+    """Individual adds no options."""
+
+
+def individual(config: IndividualConfig) -> Method:
+    """Local training alone: nothing is exchanged, and the server has no model."""
+    return Method(aggregate=mean(), exchange="nothing")
