@@ -20,23 +20,35 @@ if TYPE_CHECKING:
     from scarlet.data.datasets import PrivateSet as PrivateSet
     from scarlet.errors import ScarletError as ScarletError
     from scarlet.experiment import run as run
+    from scarlet.methods.centralized import CentralizedConfig as CentralizedConfig
+    from scarlet.methods.cfd import CfdConfig as CfdConfig
+    from scarlet.methods.comet import CometConfig as CometConfig
     from scarlet.methods.dsfl import DsflConfig as DsflConfig
+    from scarlet.methods.fedavg import FedavgConfig as FedavgConfig
+    from scarlet.methods.individual import IndividualConfig as IndividualConfig
     from scarlet.methods.registry import register as register
     from scarlet.methods.scarlet import ScarletConfig as ScarletConfig
+    from scarlet.methods.selective_fd import SelectiveFdConfig as SelectiveFdConfig
     from scarlet.problem import Data as Data
     from scarlet.simulate import SimulateConfig as SimulateConfig
     from scarlet.simulate import simulate_cache as simulate_cache
 
 # Loaded on first use, so that `import scarlet` and `scarlet --help` do not wait for torch.
 _HOMES = {
+    "CentralizedConfig": "scarlet.methods.centralized",
+    "CfdConfig": "scarlet.methods.cfd",
+    "CometConfig": "scarlet.methods.comet",
     "Config": "scarlet.config",
     "CostsConfig": "scarlet.costs",
     "Data": "scarlet.problem",
     "DsflConfig": "scarlet.methods.dsfl",
+    "FedavgConfig": "scarlet.methods.fedavg",
+    "IndividualConfig": "scarlet.methods.individual",
     "Method": "scarlet.core.method",
     "PrivateSet": "scarlet.data.datasets",
     "ScarletConfig": "scarlet.methods.scarlet",
     "ScarletError": "scarlet.errors",
+    "SelectiveFdConfig": "scarlet.methods.selective_fd",
     "SimulateConfig": "scarlet.simulate",
     "compare": "scarlet.comparison",
     "costs": "scarlet.costs",

@@ -12,7 +12,7 @@ from scarlet.config import Config
 from scarlet.errors import ConfigError
 from scarlet.experiment import Watcher, run
 from scarlet.flat import flatten, unflatten
-from scarlet.methods.registry import entry_of
+from scarlet.methods.registry import check_method, entry_of
 from scarlet.models.registry import ModelFactory
 from scarlet.problem import Data, prepare
 from scarlet.records import RunResult
@@ -39,6 +39,8 @@ def compare(
         raise ConfigError("a comparison needs at least one method and one seed")
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"seeds must differ, got {','.join(map(str, seeds))}; each is one repetition")
+    for method in methods:
+        check_method(entry_of(method).build(method), config)
     planned = [
         (f"{name}-seed{seed}", method, replace(config, seed=seed))
         for seed, (method, name) in product(seeds, zip(methods, _names(methods), strict=True))

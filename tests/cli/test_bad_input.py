@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from scarlet import CometConfig, Config, DsflConfig, compare
 from scarlet.cli import main
+from scarlet.errors import ConfigError
 from tests.data.make_layouts import write_cifar10, write_cifar100
 
 Mistake = Callable[..., str]
@@ -62,6 +64,9 @@ def mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         (["run", "scarlet", "--codec", "refrence"], "unknown codec 'refrence': did you mean 'reference'?"),
         (["costs", "--codec", "refrence"], "unknown codec 'refrence': did you mean 'reference'?"),
         (["data", "lsit"], "unknown data command 'lsit': did you mean 'list'?"),
+        (["run", "dsfl", "--preset", "cifar-a0.05"], "unknown preset 'cifar-a0.05': did you mean 'cifar10-a0.05'?"),
+        (["compare", "dsfl", "--preset=papr"], "unknown preset 'papr': did you mean 'paper'?"),
+        (["presets", "cifar100-0.05"], "unknown preset 'cifar100-0.05': did you mean 'cifar100-a0.05'?"),
         (["data", "get", "cifar_10"], "unknown data set 'cifar_10': did you mean 'cifar10'?"),
     ],
 )
@@ -105,6 +110,117 @@ def test_a_temperature_of_0_or_less_is_named_with_its_rule(value: str, mistake: 
 
 
 @pytest.mark.parametrize(
+    ("method", "arguments", "named"),
+    [
+        ("cfd", ["--uplink-bits", "0"], "uplink_bits must be from 1 to 32, got 0; 32 sends float32 as it is"),
+        ("cfd", ["--uplink-bits", "33"], "uplink_bits must be from 1 to 32, got 33; "),
+        ("cfd", ["--downlink-bits", "-1"], "downlink_bits must be from 1 to 32, got -1; "),
+        ("cfd", ["--downlink-bits", "64"], "downlink_bits must be from 1 to 32, got 64; "),
+        ("comet", ["--clusters", "0"], "clusters must be 1 or more, got 0; the paper uses 2 and 3"),
+        ("comet", ["--distil-weight", "0"], "distil_weight must be more than 0, got 0.0; the paper uses 1"),
+        ("comet", ["--distil-weight", "-1"], "distil_weight must be more than 0, got -1.0; "),
+        ("comet", ["--distil-weight=nan"], "distil_weight must be more than 0, got nan; "),
+        (
+            "comet",
+            ["--assign", "server", "--cache-duration", "25"],
+            "assign must be client where there is a cache, got server; ",
+        ),
+        ("selective-fd", ["--tau-client", "-0.1"], "tau_client must be at least 0 and less than 1, got -0.1; "),
+        ("selective-fd", ["--tau-client", "1"], "tau_client must be at least 0 and less than 1, got 1.0; "),
+        ("selective-fd", ["--tau-client=nan"], "tau_client must be at least 0 and less than 1, got nan; "),
+        ("selective-fd", ["--tau-server", "0"], "tau_server must be more than 0 and at most 2, got 0.0; "),
+        ("selective-fd", ["--tau-server", "2.1"], "tau_server must be more than 0 and at most 2, got 2.1; "),
+        ("centralized", ["--central-lr", "0"], "central_lr must be more than 0, got 0.0; leave it out to use lr"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_a_value_out_of_range_of_a_methods_own_option_is_named_with_its_rule(
+    command: str, method: str, arguments: list[str], named: str, mistake: Mistake
+) -> None:
+    assert mistake(command, method, "--out", "out", *arguments).startswith(named)
+
+
+@pytest.mark.parametrize("command", [["run", "comet"], ["compare", "scarlet", "comet"]])
+@pytest.mark.parametrize("few", [["--clients", "3"], ["--clients", "30", "--participation", "0.1"]])
+def test_more_clusters_than_a_round_has_clients_are_refused_before_data_is_looked_for(
+    command: list[str], few: list[str], mistake: Mistake
+) -> None:
+    complaint = mistake(*command, *few, "--clusters", "5", "--private", "cifar10", "--out", "out")
+    assert complaint.startswith("clusters must be at most the 3 clients that a round asks, got 5; use fewer clusters")
+
+
+def test_a_comparison_in_python_refuses_too_many_clusters_before_it_writes_anything(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="clusters must be at most the 3 clients that a round asks, got 5"):
+        compare([DsflConfig(), CometConfig(clusters=5)], Config(clients=3, private="cifar10"), out=tmp_path / "out")
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["run", "dsfl", "--beta", "2"], "--beta is for scarlet, and not for dsfl; leave it out, or choose scarlet"),
+        (["run", "scarlet", "--tau_client=0.1"], "--tau-client is for selective-fd, and not for scarlet; "),
+        (["compare", "dsfl", "cfd", "--beta", "2"], "--beta is for scarlet, and not for dsfl or cfd; "),
+        (
+            ["run", "dsfl", "--cache-duration", "2"],
+            "--cache-duration is for scarlet, cfd, comet, selective-fd, and not for dsfl; "
+            "leave it out, or choose one of those",
+        ),
+    ],
+)
+def test_an_option_of_other_methods_is_told_apart_from_one_that_nobody_has(
+    arguments: list[str], complaint: str, mistake: Mistake
+) -> None:
+    assert mistake(*arguments).startswith(complaint)
+
+
+@pytest.mark.parametrize("method", ["individual", "fedavg", "centralized"])
+def test_a_cache_for_a_method_that_sends_no_soft_labels_is_refused_with_the_reason(
+    method: str, mistake: Mistake
+) -> None:
+    assert mistake("run", method, "--cache-duration", "25") == (
+        "--cache-duration is for methods that send soft-labels (scarlet, cfd, comet, selective-fd), "
+        f"not for {method}, which sends none; leave it out, or choose one of those"
+    )
+    assert "not for individual or fedavg, which send none" in mistake(
+        "compare", "individual", "fedavg", "--on-expiry", "delete"
+    )
+
+
+def test_a_cache_for_a_preset_whose_server_chooses_the_teachers_says_which_option_to_add(mistake: Mistake) -> None:
+    complaint = mistake("run", "comet", "--preset", "cifar10-a0.05", "--cache-duration", "25")
+    assert complaint.startswith("assign must be client where there is a cache, got server; ")
+    assert complaint.endswith("; preset cifar10-a0.05 sets assign to server: add --assign client")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option", "value"),
+    [
+        (["run", "comet", "--preset", "tiny-imagenet-a0.05", "--clients", "2"], "clusters", "3"),
+        (["compare", "dsfl", "--preset", "cifar10-a0.3", "--public-size", "500"], "public_per_round", "1000"),
+        (["run", "dsfl", "--preset", "cifar10-a0.3", "--private", "mnist5k"], "public_size", "10000"),
+    ],
+)
+def test_a_value_that_only_the_preset_chose_is_said_to_be_its(
+    arguments: list[str], option: str, value: str, mistake: Mistake
+) -> None:
+    complaint = mistake(*arguments, "--out", "out")
+    preset, flag = arguments[3], f"--{option.replace('_', '-')}"
+    assert complaint.startswith(f"{option} must be ")
+    assert complaint.endswith(f"; preset {preset} sets {option} to {value}: add {flag} with another value")
+
+
+def test_a_value_that_was_typed_is_not_said_to_be_the_presets(mistake: Mistake) -> None:
+    complaint = mistake("run", "scarlet", "--preset", "cifar10-a0.05", "--beta", "0")
+    assert complaint.startswith("beta must be more than 0, got 0") and "preset" not in complaint
+
+
+def test_a_preset_whose_data_is_missing_says_where_to_put_the_files(mistake: Mistake, tmp_path: Path) -> None:
+    complaint = mistake("run", "scarlet", "--preset", "cifar10-a0.05", "--out", "out")
+    assert complaint.startswith(f"cifar10 is not under {tmp_path / 'no-data'};")
+
+
+@pytest.mark.parametrize(
     ("option", "value", "most"), [("--public-size", "1798", "1797"), ("--samples-per-client", "401", "400")]
 )
 def test_more_images_than_there_are_names_the_option_the_value_and_the_most(
@@ -132,6 +248,7 @@ def test_more_images_than_there_are_names_the_option_the_value_and_the_most(
         (["simulate-cache", "surplus"], ["surplus"]),
         (["data"], ["list", "get"]),
         (["data", "get"], ["get", "NAME"]),
+        (["presets", "paper", "cfd-original"], ["NAME", "paper cfd-original"]),
         (["report"], ["directories"]),
         (["report", "nowhere"], ["nowhere"]),
     ],
@@ -150,6 +267,12 @@ def test_a_command_that_cannot_be_understood_is_told_in_one_line(
         (["--classes", "1"], "classes must be 2 or more, got 1"),
         (["--cache-duration", "-1"], "cache_duration must be 0 or more, got -1"),
         (["--public-size", "10", "--public-per-round", "11"], "public_per_round must be at most the 10 public samples"),
+        (["--kept-share", "1.5"], "kept_share must be from 0 to 1, got 1.5; "),
+        (["--kept-share=nan"], "kept_share must be from 0 to 1, got nan; "),
+        (["--others-duration", "-1"], "others_duration must be 0 or more, got -1; 0 is no cache"),
+        (["--uplink-bits", "0"], "uplink_bits must be from 1 to 32, got 0; 32 sends float32 as it is"),
+        (["--downlink-bits", "33"], "downlink_bits must be from 1 to 32, got 33; 32 sends float32 as it is"),
+        (["--clusters", "0"], "clusters must be 1 or more, got 0; "),
     ],
 )
 def test_costs_refuses_what_a_run_would_refuse(arguments: list[str], named: str, mistake: Mistake) -> None:
@@ -244,7 +367,7 @@ def test_an_output_directory_that_is_a_file_is_refused(mistake: Mistake, tmp_pat
         ("bool.toml", "alpha = true", "alpha in bool.toml must be float, got True"),
         ("choice.toml", 'on-expiry = "keep"', "on_expiry in choice.toml must be 'delete' or 'refresh', got 'keep'"),
         ("range.toml", "rounds = 0", "rounds must be 1 or more, got 0"),
-        ("method.toml", "temperature = 0.1", "unknown option in method.toml 'temperature'"),
+        ("method.toml", "temperature = 0.1", "temperature in method.toml is for dsfl, and not for scarlet"),
     ],
 )
 def test_a_bad_config_file_is_named(name: str, content: str, complaint: str, mistake: Mistake, tmp_path: Path) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from scarlet.core.cache import CacheTable
 from scarlet.core.client import Client
-from scarlet.core.method import Method
+from scarlet.core.method import Answer, Kept, Method
 from scarlet.core.rng import stream
-from scarlet.core.server import ClosedRound, Federation, Server
-from scarlet.core.types import Index, Job, Labels, Result, Uplink, Values
+from scarlet.core.server import ClosedRound, Federation, Learner, Server
+from scarlet.core.types import CatchUp, Images, Index, Job, Labels, Result, Uplink, Values
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.wire import frame
@@ -26,6 +27,7 @@ METHODS: dict[str, Callable[[], Method]] = {
 }
 
 Reply = tuple[int, bytes]
+Say = Callable[[int, int, Index, int], Values]  # (client, round, samples, N) -> soft-labels
 Arrange = Callable[[list[Reply]], list[Reply]]  # what the transport does to the replies of a round
 
 
@@ -36,13 +38,62 @@ def soft_labels(client: int, round: int, index: Index, classes: int = FEDERATION
     return table[index]
 
 
+def few_labels(client: int, round: int, index: Index, classes: int = FEDERATION.classes) -> Values:
+    """What a client says where it hardly ever changes its mind: of a sample the same in five rounds of six."""
+    best = ((round + index + client) // 6 + 2 * index + client) % classes
+    return np.asarray(0.8 * np.eye(classes)[best] + 0.2 / classes, np.float32)
+
+
+def weights(client: int, round: int, count: int) -> Values:
+    """What a client's model is in a round, where models are exchanged."""
+    return stream(99, "weights", client=client, round=round).normal(size=count).astype(np.float32)
+
+
+class Table:
+    """Stands for the server's model: a soft-label for each public sample, half of it from the last lesson."""
+
+    def __init__(self, federation: Federation = FEDERATION) -> None:
+        self.value = np.full((federation.public_size, federation.classes), 1 / federation.classes, np.float32)
+        self.learned: Labels | None = None  # the last lesson
+
+    def learn(self, labels: Labels, round: int) -> None:
+        self.learned = labels
+        self.value[labels.index] = (self.value[labels.index] + labels.value) / 2
+
+    def predict(self, index: Index) -> Values:
+        return self.value[index]
+
+    def parameters(self) -> Values:
+        return self.value.ravel().copy()
+
+    def load(self, parameters: Values) -> None:
+        self.value = parameters.reshape(self.value.shape)
+
+
+class Knowing(Answer):
+    """A client answers the samples that it is said to know; `Town.know` says so."""
+
+    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Kept:
+        return {}
+
+    def __call__(self, labels: Labels, kept: Kept) -> Labels:
+        known = kept["known"][labels.index].astype(np.bool_)
+        return Labels(labels.index[known], labels.value[known])
+
+
 class Town:
     """A server and its clients, round by round; a client whose cache differs is reset, as a transport would have it."""
 
-    def __init__(self, method: Method, federation: Federation = FEDERATION) -> None:
-        self.ledger, self.federation = Ledger(), federation
+    def __init__(
+        self,
+        method: Method,
+        federation: Federation = FEDERATION,
+        learner: Learner | None = None,
+        say: Say = soft_labels,
+    ) -> None:
+        self.ledger, self.federation, self.say = Ledger(), federation, say
         self.codec = Reference(method.uplink_bits, method.downlink_bits)
-        self.server = Server(method, federation, self.codec, self.ledger)
+        self.server = Server(method, federation, self.codec, self.ledger, learner)
         self.clients = [self.new_client(number) for number in range(federation.clients)]
         self.jobs: list[Job] = []  # of the clients that were asked, in their order
         self.resyncs: list[int] = []  # who said in this round that its cache differs
@@ -53,6 +104,12 @@ class Town:
         known = self.federation
         return Client(number, self.server.method, known.public_size, known.classes, self.codec, known.public)
 
+    def know(self, known: Mapping[int, Collection[int]]) -> None:
+        """Which samples each client answers from now on, where the method's answer is `Knowing`; others know all."""
+        for client in self.clients:
+            samples = known.get(client.number, range(self.federation.public_size))
+            client.state.kept = {"known": np.isin(np.arange(self.federation.public_size), list(samples))}
+
     def open(self) -> None:
         """Everybody who is asked gets the round's downlink."""
         self.jobs, self.resyncs, self.handed = [], [], {}
@@ -62,10 +119,9 @@ class Town:
     def deliver(self, downlinks: Mapping[int, bytes]) -> None:
         """Hand downlinks over, and pass on whatever comes back at once."""
         for number, downlink in downlinks.items():
-            broadcast, *catch_up = frame.split(downlink)
-            self._count(number, "downlink", broadcast)
-            for data in catch_up:
-                self._count(number, "catch_up", data)
+            for data in frame.split(downlink):
+                caught_up = isinstance(self.codec.decode(data), CatchUp)
+                self._count(number, "catch_up" if caught_up else "downlink", data)
             task = self.clients[number].receive(downlink)
             if isinstance(task, Job):
                 self.jobs.append(task)
@@ -81,8 +137,12 @@ class Town:
         """What everybody answers; nobody knows the silent samples."""
         replies = []
         for job in self.jobs:
-            value = soft_labels(job.client, job.round, job.request, self.federation.classes)
-            uplink, report = self.clients[job.client].reply(job, Result(value, {"loss": 1 / (1 + job.client)}))
+            value = self.say(job.client, job.round, job.request, self.federation.classes)
+            result = Result(value, {"loss": 1 / (1 + job.client)})
+            if job.parameters is not None:
+                trained = weights(job.client, job.round, len(job.parameters))
+                result = replace(result, samples=1 + job.client, parameters=trained)
+            uplink, report = self.clients[job.client].reply(job, result)
             if silent:
                 known = ~np.isin(job.request, list(silent))
                 labels = Labels(job.request[known], value[known])

@@ -167,8 +167,8 @@ def test_the_size_of_the_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch)
 @PROFILE
 @given(seed=st.integers(0, 10_000), kind=st.sampled_from(KINDS), clusters=st.integers(1, 4), starts=st.integers(1, 5))
 def test_the_order_of_the_clients_does_not_matter(seed: int, kind: str, clusters: int, starts: int) -> None:
-    points, present = soft_labels(kind, 4, 15, 5, seed), some_present(4, 15, seed)
-    order = np.random.default_rng(seed).permutation(15)
+    points, present = soft_labels(kind, 50, 24, 9, seed), some_present(50, 24, seed)
+    order = np.random.default_rng(seed).permutation(24)
     found = cluster(points, present, clusters, starts)
     other = cluster(points[:, order], present[:, order], clusters, starts)
     assert np.allclose(found.inertia, other.inertia, rtol=1e-6, atol=1e-12)

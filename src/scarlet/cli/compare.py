@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 from typing_extensions import Doc
 
-from scarlet.cli.launch import check_device, configs, new_directory, run_options
+from scarlet.cli.launch import check_device, configs, new_directory, preset_explained, run_options, whose
 from scarlet.cli.options import integers, options_of, parse, split
 from scarlet.errors import ConfigError
-from scarlet.methods.registry import METHODS, entry
+from scarlet.methods.registry import METHODS, Entry, entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,13 @@ def main(argv: Sequence[str]) -> int:
     chosen = [entry(name) for name in names] or list(METHODS.values())
     about = f"Run several methods ({', '.join(METHODS)}) on the same data; an option goes to each method that has it."
     options = options_of(Seeds) | run_options(chosen)
-    given = parse(f"scarlet compare {' '.join(names) or 'METHOD...'}", about, options, rest)
+    prog = f"scarlet compare {' '.join(names) or 'METHOD...'}"
+    given = parse(prog, about, options, rest, partial(whose, chosen))
+    with preset_explained(chosen, given):
+        return _compare(chosen, given)
+
+
+def _compare(chosen: Sequence[Entry[Any]], given: Mapping[str, Any]) -> int:
     config, methods = configs(chosen, given)
     seeds = integers("seeds", given["seeds"]) if given.get("seeds") is not None else (config.seed,)
 

@@ -17,6 +17,10 @@ COMMANDS = {
         "run several methods on the same data: scarlet compare scarlet dsfl --seeds 0,1,2",
     ),
     "resume": ("scarlet.cli.resume", "go on with a run or a comparison that was cut off: scarlet resume DIR"),
+    "presets": (
+        "scarlet.cli.presets",
+        "list the settings that --preset knows, or all values of one: scarlet presets [NAME]",
+    ),
     "costs": ("scarlet.cli.costs", "megabytes a round of every method, without training"),
     "simulate-cache": (
         "scarlet.cli.simulate",

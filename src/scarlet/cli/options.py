@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from itertools import pairwise
@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from scarlet.errors import ConfigError, unknown
-from scarlet.flat import converted
+
+Whose = Callable[[str], str | None]  # the name of an option that is not known -> why it is not, if that can be said
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +45,20 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments[:first]), list(arguments[first:])
 
 
-def parse(prog: str, about: str, options: Mapping[str, Option], arguments: Sequence[str]) -> dict[str, Any]:
+def parse(
+    prog: str,
+    about: str,
+    options: Mapping[str, Option],
+    arguments: Sequence[str],
+    whose: Whose = lambda name: None,
+) -> dict[str, Any]:
     """The options that were given, on the command line or in the file that --config names, and no others."""
-    _check_names(arguments, options)
+    _check_names(arguments, options, whose)
     given = _parse(prog, about, options, arguments)
     path = given.get("config")
     if path is None:
         return given
-    return _read(Path(path), options) | given
+    return _read(Path(path), options, whose) | given
 
 
 def method_in(arguments: Sequence[str]) -> list[str]:
@@ -64,11 +71,18 @@ def method_in(arguments: Sequence[str]) -> list[str]:
     return []
 
 
-def _check_names(arguments: Sequence[str], options: Mapping[str, Option]) -> None:
-    known = {f"--{name.replace('_', '-')}" for name in options} | {"--help"}
+def flag(name: str) -> str:
+    """An option as the command line spells it."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _check_names(arguments: Sequence[str], options: Mapping[str, Option], whose: Whose) -> None:
+    known = {*map(flag, options), "--help"}
     for word in arguments:
         name = word.split("=")[0].replace("_", "-")
         if re.match(r"--[a-zA-Z]", word) and name not in known:
+            if why := whose(name.removeprefix("--").replace("-", "_")):
+                raise ConfigError(f"{name} {why}")
             raise unknown("option", name, known)
 
 
@@ -107,13 +121,17 @@ def _one_line(boxed: str) -> str:
     return "; ".join([wrong, *about])
 
 
-def _read(path: Path, options: Mapping[str, Option]) -> dict[str, Any]:
+def _read(path: Path, options: Mapping[str, Option], whose: Whose) -> dict[str, Any]:
     """The options in a TOML file, or in the config.json of an earlier run."""
+    from scarlet.flat import converted  # knows all methods, and is slow to load
+
     table = table_in(path)
     table.pop("method", None)
     names = {name.replace("-", "_"): value for name, value in table.items()}
     for name in names:
         if name not in options or name == "config":
+            if why := whose(name):
+                raise ConfigError(f"{name} in {path} {why}")
             raise unknown(f"option in {path}", name, set(options) - {"config"})
     return {name: converted(name, options[name].hint, value, str(path)) for name, value in names.items()}
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from scarlet.cli.launch import check_device, configs, new_directory, run_options
+from scarlet.cli.launch import check_device, configs, new_directory, preset_explained, run_options, whose
 from scarlet.cli.options import method_in, parse, split
 from scarlet.errors import ConfigError
-from scarlet.methods.registry import METHODS, entry
+from scarlet.methods.registry import METHODS, Entry, entry
 
 
 def main(argv: Sequence[str]) -> int:
@@ -19,14 +21,20 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigError(f"scarlet run takes one METHOD before the options, got {len(names)}: {', '.join(METHODS)}")
     chosen = [entry(name) for name in names] or list(METHODS.values())
     about = f"Run one method ({', '.join(METHODS)}) and leave its results in a directory."
-    given = parse(f"scarlet run {' '.join(names) or 'METHOD'}", about, run_options(chosen), rest)
+    prog = f"scarlet run {' '.join(names) or 'METHOD'}"
+    given = parse(prog, about, run_options(chosen), rest, partial(whose, chosen))
+    with preset_explained(chosen, given):
+        return _run(chosen, given)
+
+
+def _run(chosen: Sequence[Entry[Any]], given: Mapping[str, Any]) -> int:
     config, (method,) = configs(chosen, given)
 
     from scarlet.cli.display import Display, final_table
     from scarlet.experiment import run
 
     check_device(config.device)
-    out = new_directory(given.get("out"), names[0])
+    out = new_directory(given.get("out"), chosen[0].name)
     quiet = bool(given.get("json"))
     with Display(1, quiet=quiet) as display:
         result = run(method, config, out=out, watchers=[display])

@@ -143,7 +143,15 @@ class Client:
 
     def _check(self, heard: _Heard) -> None:
         size, *shape = self.state.cache.value.shape
-        broadcast = heard.broadcast
+        broadcast, method = heard.broadcast, self.method
+        # A downlink may be cut where one of its messages ends, and then looks whole.
+        for kind, missing in (
+            ("Lesson", method.personal and broadcast.round > 1 and heard.lesson is None),
+            ("Accepted", method.delta and heard.accepted is None),
+            ("Parameters", method.exchange == "weights" and heard.parameters is None),
+        ):
+            if missing:
+                raise MessageError(f"client {self.number} was sent a Broadcast without the {kind} that goes with it")
         indices, values = [broadcast.request], []
         if broadcast.sync is not None:
             if broadcast.sync.round != broadcast.round - 1 or broadcast.round > LAST_ROUND:

@@ -10,7 +10,7 @@ from typing_extensions import Doc
 from scarlet.core.method import Method
 from scarlet.methods.caching import Caching
 from scarlet.parts.aggregate import mean
-from scarlet.parts.selector import InDistribution, unambiguous
+from scarlet.parts.selector import Fitting, InDistribution, unambiguous
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class SelectiveFdConfig(Caching):
     tau_client: Annotated[float, Doc("share of its own kind of images that a client's selector may turn down")] = 0.0625
     tau_server: Annotated[float, Doc("largest L1 distance of a mean label from certainty; 2 switches it off")] = 2.0
     kernel_width: Annotated[float, Doc("of the selector's Gaussian kernel on pixels")] = 5.0
-    ridge_exponent: Annotated[float, Doc("e of the selector's regularisation n^e; the original uses -0.5")] = 0.5
+    selector: Annotated[Fitting, Doc("how a client's selector is fitted: as the paper's, or as the original")] = "paper"
 
     def __post_init__(self) -> None:
         selective_fd(self)
@@ -33,6 +33,6 @@ def selective_fd(config: SelectiveFdConfig) -> Method:
     """
     return Method(
         aggregate=mean(keep=unambiguous(config.tau_server)),
-        answer=InDistribution(config.tau_client, config.kernel_width, config.ridge_exponent),
+        answer=InDistribution(config.tau_client, config.kernel_width, config.selector),
         cache=config.policy,
     )

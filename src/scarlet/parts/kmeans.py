@@ -17,8 +17,8 @@ Reals = npt.NDArray[np.float64]
 
 BLOCK = 6 * 2**20  # bytes of the largest array; samples are taken in blocks of it, to stay within a processor's cache
 MOST_STEPS = 1_000  # every step lowers the inertia, so the search ends by itself, and far sooner
-NEGLIGIBLE = 1e-12  # of a sample's scatter: a distance that counts as none, and a gain that is not worth a move
-TIE = 1e-6  # the share of its squared distance from the mean by which a point loses against an equally good one
+NEGLIGIBLE = 1e-12  # of the largest square: a distance that counts as none; of their sum: a gain not worth a move
+TIE = 1e-9  # the share of its squared distance from the mean by which a point loses against an equally good one
 NOWHERE = 1e300  # squared distance of an empty cluster; finite, so that no weight times it is 0
 
 

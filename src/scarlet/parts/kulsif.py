@@ -10,11 +10,11 @@ import torch
 from torch.nn.functional import interpolate
 
 from scarlet.core.rng import draw
+from scarlet.core.types import Images
 from scarlet.errors import ConfigError
 
 Matrix = npt.NDArray[np.float64]
 Points = npt.NDArray[np.floating]  # [n, d]
-Images = npt.NDArray[np.uint8] | npt.NDArray[np.float32]  # [n, C, H, W]
 Mask = npt.NDArray[np.bool_]
 
 _SIDE = 32  # pixels; all images are compared at this size
@@ -82,13 +82,18 @@ def pixels(images: Images) -> Matrix:
 
     Another size is resized bilinearly, smoothed when it shrinks; 32 x 32 images are only scaled.
     """
-    values = images.astype(np.float64)
+    count, channels, *size = images.shape
+    points = np.empty((count, channels * _SIDE**2))
+    rows = max(1, _ROWS * _SIDE**2 // (size[0] * size[1]))  # larger images, fewer at a time
+    for start in range(0, count, rows):
+        values = images[start : start + rows].astype(np.float64)
+        if size != [_SIDE, _SIDE]:
+            values = interpolate(torch.from_numpy(values), (_SIDE, _SIDE), mode="bilinear", antialias=True).numpy()
+        points[start : start + rows] = values.reshape(len(values), -1)
     if images.dtype == np.uint8:
-        values /= 127.5
-        values -= 1
-    if values.shape[2:] != (_SIDE, _SIDE):
-        values = interpolate(torch.from_numpy(values), (_SIDE, _SIDE), mode="bilinear", antialias=True).numpy()
-    return values.reshape(len(values), -1)
+        points /= 127.5
+        points -= 1
+    return points
 
 
 def in_distribution(

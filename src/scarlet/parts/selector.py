@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypedDict
 
 import numpy as np
 
 from scarlet.core.method import Answer, Kept
 from scarlet.core.types import Images, Labels
-from scarlet.errors import ConfigError
+from scarlet.errors import ConfigError, unknown
 from scarlet.parts.aggregate import Keep
 from scarlet.parts.kulsif import in_distribution
+
+
+class _Constants(TypedDict, total=False):
+    ridge_exponent: float
+    used_share: float
+    fitted_share: float
+    auxiliary: int
+
+
+Fitting = Literal["paper", "original"]
+_FITTINGS: dict[Fitting, _Constants] = {
+    "paper": {},  # the defaults of in_distribution
+    "original": {"ridge_exponent": -0.5, "used_share": 1.0, "fitted_share": 0.05, "auxiliary": 250},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +34,7 @@ class InDistribution(Answer):
 
     threshold: float  # tau_client: the quantile
     kernel_width: float
-    ridge_exponent: float
+    fitting: Fitting = "paper"
 
     def __post_init__(self) -> None:
         if not 0 <= self.threshold < 1:
@@ -28,10 +43,8 @@ class InDistribution(Answer):
             )
         if not (np.isfinite(self.kernel_width) and self.kernel_width > 0):
             raise ConfigError(f"kernel_width must be more than 0, got {self.kernel_width}; the paper uses 5")
-        if not -3 <= self.ridge_exponent <= 3:
-            raise ConfigError(
-                f"ridge_exponent must be from -3 to 3, got {self.ridge_exponent}; the paper uses 0.5, the original -0.5"
-            )
+        if self.fitting not in _FITTINGS:
+            raise unknown("selector", self.fitting, _FITTINGS)
 
     def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Kept:
         accepted = in_distribution(
@@ -40,7 +53,7 @@ class InDistribution(Answer):
             rng,
             threshold=self.threshold,
             width=self.kernel_width,
-            ridge_exponent=self.ridge_exponent,
+            **_FITTINGS[self.fitting],
         )
         return {"accepted": accepted}
 

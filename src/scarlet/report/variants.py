@@ -17,7 +17,7 @@ PROPER_NAMES = {
     "dsfl": "DS-FL",
     "cfd": "CFD",
     "comet": "COMET",
-    "selective_fd": "Selective-FD",
+    "selective-fd": "Selective-FD",
     "individual": "Individual",
     "centralized": "Centralized",
     "fedavg": "FedAvg",

@@ -229,14 +229,16 @@ def _values(value: Values, bits: int) -> bytes:
     if bits >= RAW_BITS:
         return _f4(value)
     if bits == 1:
-        return _i8(levels(value, 1).argmax(axis=-1))
+        level = levels(value, 1)
+        # A row that is no distribution has no best class, and its receiver must not take it for one that has.
+        return _i8(np.where(level.any(axis=-1), level.argmax(axis=-1), -1))
     return pack(levels(value, bits), bits)
 
 
 def _values_size(value: Values, bits: int) -> int:
     if bits >= RAW_BITS:
         return 4 * value.size
-    return 8 * (value.size // value.shape[-1]) if bits == 1 else -(-bits * value.size // 8)
+    return 8 * math.prod(value.shape[:-1]) if bits == 1 else -(-bits * value.size // 8)
 
 
 def _decode_uplink(round: int, attempt: int, body: _Reader) -> Uplink:
@@ -341,7 +343,7 @@ class _Reader:
         if bits == 1:
             best = self.integers(math.prod(shape[:-1]))
             if classes > _MOST_CLASSES or np.any((best < 0) | (best >= classes)):
-                raise MessageError("the message has a label of a class that there is not")
+                raise MessageError("the message has a label of a class that there is not", "unnormalised")
             value = np.zeros((len(best), classes), np.float32)
             value[np.arange(len(best)), best] = 1
             return value.reshape(shape)
