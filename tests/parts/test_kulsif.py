@@ -199,6 +199,15 @@ def test_a_client_of_two_digits_accepts_those_more_often_than_others_and_noise_n
     assert not in_distribution(private, noise, rng).any()
 
 
+def test_on_pixels_neither_the_ridge_nor_the_auxiliary_points_change_the_mask() -> None:
+    rng = np.random.default_rng(0)
+    private, public = around(rng, 60, 120), around(rng, 400, 118)
+    usual = in_distribution(private, public, np.random.default_rng(1))
+    assert 0 < usual.sum() < 400
+    assert np.array_equal(usual, in_distribution(private, public, np.random.default_rng(1), ridge_exponent=-0.5))
+    assert np.array_equal(usual, in_distribution(private, public, np.random.default_rng(1), auxiliary=1))
+
+
 def test_the_mask_follows_from_the_stream_and_each_sample_is_judged_alone() -> None:
     rng = np.random.default_rng(0)
     private, public = around(rng, 60, 120), np.concatenate((around(rng, 300, 120), around(rng, 300, 118)))

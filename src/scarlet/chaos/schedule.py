@@ -16,7 +16,7 @@ from scarlet.core.check import SUM_TOLERANCE
 from scarlet.core.persist import client_arrays, server_arrays
 from scarlet.core.rng import stream
 from scarlet.core.server import ClosedRound, Federation, Lessons
-from scarlet.core.types import Job, Labels, Parameters, Report, Resync, Uplink, Values
+from scarlet.core.types import Job, Labels, Parameters, Report, Resync, Signal, Uplink, Values
 from scarlet.errors import MessageError
 from scarlet.wire import frame
 
@@ -148,6 +148,7 @@ class _Play:
         self.accepted: dict[int, Labels | Values] = {}  # what must have gone into the aggregate
         self.reset: set[int] = set()
         self.reported: set[int] = set()
+        self.requested: set[int] = set()  # samples
         if server.state.attempt == 0 or self.rebooted:  # otherwise they go on from the attempt before
             self.doomed = 0  # messages that must have been rejected
             self.sent = self.taken = 0  # bytes
@@ -207,6 +208,8 @@ class _Play:
         try:
             task = node.client.receive(downlink)
             if isinstance(task, Job):
+                if (task.round, task.attempt) == self._now():
+                    self.requested = set(task.request.tolist())
                 self._check_teacher(client, downlink, task)
                 return node.work(task)
         except MessageError:  # a downlink that was damaged on its way
@@ -225,12 +228,11 @@ class _Play:
     def _take(self, client: int, message: bytes, *, genuine: bool) -> None:
         server = self.server.server
         self.taken += len(message)
-        round, attempt = server.state.round + 1, server.state.attempt
         if not genuine:
             self.doomed += 1
         else:
             decoded = self.wire.decode(message)
-            current = (decoded.round, decoded.attempt) == (round, attempt)
+            current = (decoded.round, decoded.attempt) == self._now()
             match decoded:
                 case Report():
                     second = client in self.reported
@@ -244,9 +246,15 @@ class _Play:
                 self.reported.add(client)
             elif isinstance(decoded, Uplink | Parameters):
                 self.accepted[client] = self.nodes[client].said[message]
+                self.events["labels not sent again"] += len(decoded.same) if isinstance(decoded, Uplink) else 0
             elif isinstance(decoded, Resync):
                 self.reset.add(client)
         server.take(client, message)
+
+    def _now(self) -> tuple[int, int]:
+        """The round and attempt under way."""
+        state = self.server.server.state
+        return state.round + 1, state.attempt
 
     def _misfortunes(self) -> None:
         """What happens to disks between rounds."""
@@ -323,10 +331,20 @@ class _Play:
         if sum(closed.rejections.values()) != self.doomed:
             raise Violation(f"{self.doomed} messages had to be rejected; counted are {dict(closed.rejections)}")
         self.events.update({f"rejected: {reason}": count for reason, count in closed.rejections.items()})
+        self._note(closed)
         if self.accepted:
             check_aggregate(self.server, closed, self.accepted)
         if self.faults == Faults() and closed.answers != len(asked):
             raise Violation(f"only {closed.answers} of {len(asked)} clients answered a round without faults")
+
+    def _note(self, closed: ClosedRound) -> None:
+        """Count what is rare, and must have been played."""
+        said = [labels.index for labels in self.accepted.values() if isinstance(labels, Labels)]
+        self.events["samples that nobody answered"] += len(self.requested.difference(*map(np.ndarray.tolist, said)))
+        self.events["rounds of hits only"] += closed.hit_ratio == 1
+        sync = self.server.server.state.sync
+        if sync is not None and sync.signal is not None:
+            self.events["labels announced as unchanged"] += int(np.count_nonzero(sync.signal == Signal.UNCHANGED))
 
     def _happens(self, fault: str) -> bool:
         happens = bool(self.rng.random() < getattr(self.faults, fault))

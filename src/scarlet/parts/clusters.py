@@ -16,7 +16,7 @@ def clustered(clusters: int, starts: int) -> Aggregate:
     if clusters < 1:
         raise ConfigError(f"clusters must be 1 or more, got {clusters}; the paper uses 2 and 3")
     if starts < 1:
-        raise ConfigError(f"starts must be 1 or more, got {starts}")
+        raise ConfigError(f"starts must be 1 or more, got {starts}; 4 are usual")
     return lambda request, classes: _Clustered(request, classes, clusters, starts)
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch.nn.functional import interpolate
 
 from scarlet.core.rng import draw
 from scarlet.core.types import Images
@@ -72,6 +70,8 @@ def kulsif(numerator: Points, denominator: Points, width: float, ridge: float) -
     left = kernel(x, x, width) / n
     left[np.diag_indices(n)] += ridge
     right = -kernel(x, y, width).sum(axis=1, keepdims=True) / (n * m * ridge)
+    import torch  # slow to load, and only needed here
+
     factor = torch.linalg.cholesky(torch.from_numpy(left))
     alpha = torch.cholesky_solve(torch.from_numpy(right), factor).numpy()[:, 0]
     return Ratio(np.concatenate((x, y)), np.concatenate((alpha, np.full(m, 1 / (m * ridge)))), width)
@@ -88,12 +88,21 @@ def pixels(images: Images) -> Matrix:
     for start in range(0, count, rows):
         values = images[start : start + rows].astype(np.float64)
         if size != [_SIDE, _SIDE]:
-            values = interpolate(torch.from_numpy(values), (_SIDE, _SIDE), mode="bilinear", antialias=True).numpy()
+            values = _resized(values)
         points[start : start + rows] = values.reshape(len(values), -1)
     if images.dtype == np.uint8:
         points /= 127.5
         points -= 1
     return points
+
+
+def _resized(images: Matrix) -> Matrix:
+    import torch  # as above
+
+    side = (_SIDE, _SIDE)
+    found = torch.nn.functional.interpolate(torch.from_numpy(images), side, mode="bilinear", antialias=True)
+    resized: Matrix = found.numpy()
+    return resized
 
 
 def in_distribution(
@@ -118,7 +127,8 @@ def in_distribution(
     The defaults are the paper's. threshold=0.25, ridge_exponent=-0.5, used_share=1, fitted_share=0.05 and
     auxiliary=250 are those of Selective-FD's authors. threshold=0 leaves out only what is less like the client's images
     than any that it held out. A client with too few images to hold one out (fewer than 4, by default) accepts
-    everything, because it has nothing to compare with.
+    everything, because it has nothing to compare with. On pixels, uniform points are so far from any image that neither
+    lambda nor `auxiliary` changes the mask: w is then in proportion to a Parzen density of the client's images.
     """
     if not 0 <= threshold <= 1:
         raise ConfigError(f"threshold must be 0 to 1, got {threshold}; it is a quantile, and 0 accepts most samples")
