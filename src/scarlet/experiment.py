@@ -200,13 +200,12 @@ def _setup(method: object, entry: Entry[Any], problem: Problem, weights: Weights
         weights=weights,
         private=problem.private,
         test=problem.test,
-        classes=problem.data.private.classes,
+        federation=problem.federation,
         training=problem.training,
         codec=config.codec,
         device=config.device,
         rounds=config.rounds,
         eval_every=config.eval_every,
-        public=problem.federation.public,
         troubles=Troubles(config.seed, len(problem.private), config.dropout, config.hostile, config.attack),
     )
 

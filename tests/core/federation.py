@@ -11,7 +11,8 @@ from scarlet.core.cache import CacheTable
 from scarlet.core.client import Client
 from scarlet.core.method import Answer, Kept, Method
 from scarlet.core.rng import stream
-from scarlet.core.server import ClosedRound, Federation, Learner, Server
+from scarlet.core.federation import Federation
+from scarlet.core.server import ClosedRound, Learner, Server
 from scarlet.core.types import CatchUp, Images, Index, Job, Labels, Result, Uplink, Values
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet

@@ -20,7 +20,8 @@ from scarlet.core.client import Client
 from scarlet.core.delta import Memory, Sent, name_of
 from scarlet.core.method import Fold, Method
 from scarlet.core.persist import client_arrays, restore_client, restore_server, server_arrays, server_numbers
-from scarlet.core.server import Federation, Server
+from scarlet.core.federation import Federation
+from scarlet.core.server import Server
 from scarlet.core.types import (
     NOTHING,
     Accepted,

@@ -17,7 +17,8 @@ import pytest
 from scarlet.core.cache import ABSENT, NoCache
 from scarlet.core.check import SUM_TOLERANCE
 from scarlet.core.method import Method
-from scarlet.core.server import ClosedRound, Federation
+from scarlet.core.federation import Federation
+from scarlet.core.server import ClosedRound
 from scarlet.core.types import Job, Labels, Resync, Values
 from scarlet.errors import MessageError
 from scarlet.methods.registry import METHODS

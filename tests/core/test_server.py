@@ -11,7 +11,8 @@ import pytest
 from scarlet.core.cache import ABSENT
 from scarlet.core.check import entropy
 from scarlet.core.method import Method
-from scarlet.core.server import REPORT_LIMIT, ClosedRound, Federation, Server
+from scarlet.core.federation import Federation
+from scarlet.core.server import REPORT_LIMIT, ClosedRound, Server
 from scarlet.core.types import Broadcast, CatchUp, Index, Labels, Message, Report, Resync, Uplink, Values
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet

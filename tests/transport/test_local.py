@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from scarlet.core.server import Federation, Server
+from scarlet.core.federation import Federation
+from scarlet.core.server import Server
 from scarlet.core.train import Training
 from scarlet.data import Augment
 from scarlet.errors import MessageError

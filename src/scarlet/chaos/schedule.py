@@ -13,12 +13,14 @@ from scarlet.chaos.methods import METHODS
 from scarlet.chaos.nodes import ClientNode, ServerNode, World
 from scarlet.core.cache import recall
 from scarlet.core.check import SUM_TOLERANCE
+from scarlet.core.federation import Federation
 from scarlet.core.persist import client_arrays, server_arrays
 from scarlet.core.rng import stream
-from scarlet.core.server import ClosedRound, Federation, Lessons
-from scarlet.core.types import Job, Labels, Parameters, Report, Resync, Signal, Uplink, Values
+from scarlet.core.server import ClosedRound, Lessons
+from scarlet.core.types import Job, Labels, Report, Resync, Signal, Values
 from scarlet.errors import MessageError
 from scarlet.wire import frame
+from scarlet.wire.codec import KINDS
 
 _QUIET_ROUNDS = 2  # without faults, at the end: all must be well again
 
@@ -219,7 +221,7 @@ class _Play:
             node.disk.crash()
             node.boot()
             return []
-        if isinstance(self.wire.decode(task[0]), Resync):
+        if frame.unwrap(task[0]).kind == KINDS[Resync]:
             self.events["resync"] += 1
             if client not in self.troubled:
                 raise Violation(f"client {client} is out of step, though nothing happened to it")
@@ -231,24 +233,18 @@ class _Play:
         if not genuine:
             self.doomed += 1
         else:
-            decoded = self.wire.decode(message)
-            current = (decoded.round, decoded.attempt) == self._now()
-            match decoded:
-                case Report():
-                    second = client in self.reported
-                case Resync():
-                    second = client in self.accepted or client in self.reset
-                case _:
-                    second = client in self.accepted
-            if not current or second:
+            outer = frame.unwrap(message)
+            report, resync = (outer.kind == KINDS[kind] for kind in (Report, Resync))
+            second = client in self.reported if report else client in self.accepted
+            if (outer.round, outer.attempt) != self._now() or second or (resync and client in self.reset):
                 self.doomed += 1
-            elif isinstance(decoded, Report):
+            elif report:
                 self.reported.add(client)
-            elif isinstance(decoded, Uplink | Parameters):
-                self.accepted[client] = self.nodes[client].said[message]
-                self.events["labels not sent again"] += len(decoded.same) if isinstance(decoded, Uplink) else 0
-            elif isinstance(decoded, Resync):
+            elif resync:
                 self.reset.add(client)
+            else:
+                self.accepted[client] = self.nodes[client].said[message]
+                self.events["labels not sent again"] += self.nodes[client].unsent.get(message, 0)
         server.take(client, message)
 
     def _now(self) -> tuple[int, int]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from scarlet.core.client import Client
+from scarlet.core.federation import Federation
 from scarlet.core.method import Method
 from scarlet.core.persist import Array, client_arrays, restore_client
 from scarlet.core.rng import stream
@@ -43,13 +44,12 @@ class Setup:
     weights: Weights  # that all clients start from
     private: Sequence[Index]  # for each client: its training images
     test: Sequence[Index]  # for each client: its test images
-    classes: int
+    federation: Federation
     training: Training
     codec: str
     device: str
     rounds: int
     eval_every: int
-    public: bytes  # the fingerprint of the public set
     troubles: Troubles
 
     def evaluates(self, round: int) -> bool:
@@ -116,7 +116,7 @@ class Host:
     def _start(self, number: int, data: Resident, saved: Mapping[str, Array] | None) -> _Site:
         setup = self._setup
         model = setup.factory()
-        client = Client(number, self._method, len(data.public), setup.classes, self._codec, setup.public)
+        client = Client(number, self._method, setup.federation, self._codec)
         if saved is None:
             model.load_state_dict(setup.weights)
         else:
