@@ -47,6 +47,7 @@ class Setup:
     federation: Federation
     training: Training
     codec: str
+    bits: tuple[int | None, int | None]  # of a label's entry, up and down; None: the codec's
     device: str
     rounds: int
     eval_every: int
@@ -65,7 +66,7 @@ class Host:
     ) -> None:
         self._setup = setup
         self._method = setup.build(setup.method)
-        self._codec = codec(setup.codec, self._method.uplink_bits, self._method.downlink_bits)
+        self._codec = codec(setup.codec, *setup.bits)
         self._data = data
         self._public = _tensor(data.public, setup.device)
         self._clients = {number: self._start(number, data, saved.get(number)) for number in clients}

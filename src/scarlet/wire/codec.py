@@ -103,11 +103,13 @@ class Reference:
     """
 
     derives = False
+    bits = 32  # of each entry of a label, unless somebody says otherwise
 
-    def __init__(self, uplink_bits: int = 32, downlink_bits: int = 32) -> None:
-        check_bits("uplink_bits", uplink_bits)
-        check_bits("downlink_bits", downlink_bits)
-        self.uplink_bits, self.downlink_bits = uplink_bits, downlink_bits
+    def __init__(self, uplink_bits: int | None = None, downlink_bits: int | None = None) -> None:
+        self.uplink_bits = self.bits if uplink_bits is None else uplink_bits
+        self.downlink_bits = self.bits if downlink_bits is None else downlink_bits
+        check_bits("uplink_bits", self.uplink_bits)
+        check_bits("downlink_bits", self.downlink_bits)
 
     def heard_by_clients(self, value: Values) -> Values:
         return quantise(value, self.downlink_bits)
@@ -221,8 +223,8 @@ def codecs() -> dict[str, type[Reference]]:
     return {"reference": Reference, "compact": Compact}
 
 
-def codec(name: str, uplink_bits: int = 32, downlink_bits: int = 32) -> Codec:
-    """The codec of that name, for labels of so many bits an entry in either direction; 32 sends float32 as it is."""
+def codec(name: str, uplink_bits: int | None = None, downlink_bits: int | None = None) -> Codec:
+    """The codec of that name, for labels of so many bits an entry in either direction; None: as many as it likes."""
     if name not in codecs():
         raise unknown("codec", name, codecs())
     return codecs()[name](uplink_bits, downlink_bits)

@@ -47,6 +47,7 @@ class Compact(Reference):
     """Draws, hits and requests are derived, labels are quantised and coded by adaptive counts."""
 
     derives = True
+    bits = 8
 
     def encode(self, message: Message, known: Known | None = None) -> bytes:
         match message:
