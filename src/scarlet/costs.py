@@ -18,6 +18,7 @@ from scarlet.core.rng import draw, stream
 from scarlet.core.server import Federation, Server
 from scarlet.core.types import EVERYBODY, Broadcast, Index, Job, Labels, Parameters, Uplink
 from scarlet.errors import ConfigError
+from scarlet.methods.comet import Assign
 from scarlet.methods.registry import METHODS, Entry
 from scarlet.wire import frame
 from scarlet.wire.codec import codec
@@ -40,6 +41,7 @@ class CostsConfig:
     on_expiry: Annotated[OnExpiry, Doc("delete is the paper's")] = "delete"
     kept_share: Annotated[float, Doc("share of the samples that pass Selective-FD's selectors of clients")] = 0.808
     clusters: Annotated[int, Doc("C of COMET; what it sends depends on it only where clients choose")] = 2
+    assign: Annotated[Assign, Doc("who chooses a teacher in COMET; with a cache always the client")] = "server"
     uplink_bits: Annotated[int, Doc("b_up of CFD")] = 1
     downlink_bits: Annotated[int, Doc("b_down of CFD")] = 32
     model_size: Annotated[int, Doc("numbers in a model, for FedAvg; ResNet-20 with its buffers has as many")] = 271_117
@@ -179,7 +181,7 @@ def _cost(entry: Entry[Any], config: CostsConfig) -> Cost:
     given = asdict(config)
     if entry.name != "scarlet":
         given["cache_duration"] = config.others_duration
-    given["assign"] = "client" if config.others_duration else "server"  # as the paper counts COMET without a cache
+    given["assign"] = "client" if config.others_duration else config.assign
     chosen = {field.name: given[field.name] for field in fields(entry.config) if field.name in given}
     method: Method = entry.build(entry.config(**chosen))
     federation = Federation(

@@ -90,7 +90,7 @@ class Method:
             raise ConfigError("a cache is of soft-labels, and this method sends none; leave cache_duration out")
         if caches and self.personal:
             raise ConfigError(
-                "assign must be client where there is a cache, which holds the teachers that all share, got server; "
+                "assign must be client where there is a cache, got server; a cache holds the teachers that all share: "
                 "use assign client, or cache_duration 0"
             )
 

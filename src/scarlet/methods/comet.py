@@ -12,6 +12,8 @@ from scarlet.methods.caching import Caching
 from scarlet.parts.adopt import nearest
 from scarlet.parts.clusters import clustered
 
+Assign = Literal["client", "server"]
+
 
 @dataclass(frozen=True, slots=True)
 class CometConfig(Caching):
@@ -19,7 +21,7 @@ class CometConfig(Caching):
 
     clusters: Annotated[int, Doc("C, teachers of a sample; 1 teaches the plain mean")] = 2
     distil_weight: Annotated[float, Doc("lambda, the weight of distillation against local training")] = 1.0
-    assign: Annotated[Literal["client", "server"], Doc("who chooses a client's teacher")] = "client"
+    assign: Annotated[Assign, Doc("who chooses a client's teacher")] = "client"
     starts: Annotated[int, Doc("starts of k-means; the best result counts")] = 4
 
     def __post_init__(self) -> None:
