@@ -32,6 +32,7 @@ from scarlet.core.types import (
     Result,
     Signal,
     Uplink,
+    Values,
 )
 from scarlet.methods.cfd import CfdConfig, cfd
 from scarlet.methods.dsfl import DsflConfig, dsfl
@@ -41,9 +42,10 @@ from scarlet.wire.codec import Reference
 from scarlet.wire.ledger import Ledger
 from tests.core.federation import FEDERATION, Reply, Table, Town, few_labels, memory, same_labels
 
-PROFILE = settings(deadline=None, max_examples=60)
+PROFILE = settings(deadline=None, max_examples=120)
 SMALL = Federation(clients=2, public_size=8, public_per_round=5, classes=3, seed=1)
 CODED = cfd(CfdConfig(uplink_bits=1, downlink_bits=1, delta=True, cache_duration=2))
+CODED_UP = cfd(CfdConfig(uplink_bits=1, downlink_bits=32, delta=True))
 DELTA = Method(aggregate=mean(), uplink_bits=2, delta=True)
 Said = dict[int, tuple[float, ...]]  # sample -> label
 Fate = Literal["arrives", "lost", "twice", "late", "unread"]
@@ -259,9 +261,12 @@ def test_an_answer_that_was_lost_is_taken_back() -> None:
     sent = new_sent()
     answered(sent, labels((1, 0), (4, 2)), A)
     sent.agree(A)
+    before = deepcopy(sent.memory)
     answered(sent, labels((1, 1), (5, 1)), B)
     sent.agree(A)
     assert sent.memory.name == A
+    assert sent.memory.known.tolist() == before.known.tolist()
+    assert sent.memory.value.tolist() == before.value.tolist()
     assert answered(sent, labels((1, 0), (4, 2), (5, 1)), C) == ([5], [1, 4])
 
 
@@ -270,6 +275,17 @@ def test_a_first_answer_that_was_lost_is_taken_back_to_nothing() -> None:
     answered(sent, labels((1, 0)), A)
     sent.agree(NOTHING)
     assert answered(sent, labels((1, 0)), B) == ([1], [])
+
+
+def test_a_client_that_has_begun_anew_does_not_go_back_to_what_it_forgot() -> None:
+    sent = new_sent()
+    answered(sent, labels((1, 0), (2, 0)), A)
+    sent.agree(A)
+    answered(sent, labels((1, 1)), B)
+    sent.agree(C)
+    sent.agree(A)
+    assert sent.memory.name == NOTHING
+    assert not sent.memory.known.any()
 
 
 @pytest.mark.parametrize("accepted", [C, NOTHING])
@@ -333,6 +349,14 @@ def test_an_answer_that_refers_to_labels_which_were_never_sent_is_rejected() -> 
     assert asked.reasons(labels((asked.both[0], 1)), new, asked.name) == {"wrong base": 1}
 
 
+def test_an_answer_that_builds_on_nothing_makes_the_server_forget_all_before_it() -> None:
+    asked = Asked()
+    assert asked.reasons(labels((asked.both[0], 1)), [], NOTHING) == {}
+    assert asked.server.close_round() is not None
+    assert asked.server.state.accepted is not None
+    assert np.flatnonzero(asked.server.state.accepted[0].known).tolist() == asked.both[:1]
+
+
 def test_an_answer_that_labels_a_sample_twice_is_rejected() -> None:
     asked = Asked()
     assert asked.reasons(labels((asked.both[0], 1)), asked.both[:2], asked.name) == {"wrong samples": 1}
@@ -360,6 +384,20 @@ def test_an_answer_that_refers_to_others_is_rejected_where_nothing_is_kept() -> 
     half = Labels(decoded.labels.index[1:], decoded.labels.value[1:])
     town.server.take(0, town.codec.encode(replace(decoded, labels=half, same=decoded.labels.index[:1], base=A)))
     assert town.server.rejections == {"wrong base": 1}
+
+
+def test_labels_that_never_change_are_sent_once_by_each_client() -> None:
+    every = replace(FEDERATION, public_per_round=FEDERATION.public_size)
+    always = partial(few_labels, round=0)
+    town = Town(CODED_UP, every, Table(), lambda client, round, index, classes: always(client, index=index))
+    for round in range(1, 5):
+        town.open()
+        uplinks = [town.codec.decode(data) for _, data in town.replies()[::2]]
+        for uplink in uplinks:
+            assert isinstance(uplink, Uplink)
+            assert (len(uplink.labels.index), len(uplink.same)) == ((24, 0) if round == 1 else (0, 24))
+            town.server.take(uplink.client, town.codec.encode(uplink))
+        assert town.server.close_round() is not None
 
 
 def test_a_rejected_answer_leaves_what_was_accepted_and_is_taken_back_by_its_client() -> None:
@@ -526,34 +564,42 @@ def test_a_label_that_never_changes_is_sent_again_to_who_was_away_for_more_than_
     assert town.handed.get(1, {})["catch_up"] == 0
 
 
-def test_a_client_that_was_away_is_sent_exactly_the_held_labels_that_changed_meanwhile() -> None:
-    """Against a full table of versions: which each client has shown that it holds."""
-    federation = replace(FEDERATION, clients=5, participation=0.6)
+def test_a_client_that_was_away_is_sent_exactly_the_held_labels_that_the_server_cannot_know_it_holds() -> None:
+    """Against sets of rounds: those a client acknowledged, and those that drew a sample since its label changed."""
+    federation = replace(FEDERATION, clients=5, participation=0.4, public_per_round=2)
     method = replace(TAUGHT, cache=Delta(Duration(1, "refresh")))
-    town, rng = Town(method, federation, say=few_labels), np.random.default_rng(0)
-    version = np.zeros(federation.public_size, np.int64)
-    known = np.full((federation.clients, federation.public_size), -1)
-    caught_up = spared = 0
-    for _ in range(50):
+
+    def say(client: int, round: int, index: Index, classes: int) -> Values:
+        return np.eye(classes, dtype=np.float32)[(index + round // 90) % classes]
+
+    town, rng = Town(method, federation, say=say), np.random.default_rng(0)
+    drawn: dict[int, set[int]] = {sample: set() for sample in range(federation.public_size)}
+    acknowledged: dict[int, set[int]] = {client: set() for client in range(federation.clients)}
+    caught_up = spared = forgotten = 0
+    for _ in range(300):
         sync = town.server.state.sync
-        held = np.empty(0, np.int64) if sync is None else sync.index[sync.held]
+        held = [] if sync is None else sync.index[sync.held].tolist()
         downlinks = town.server.open_round()
         for client, downlink in downlinks.items():
-            lacked = [i for i in held.tolist() if known[client, i] != version[i]]
+            remembered = {round for round in acknowledged[client] if round > town.server.state.round - 64}
+            lacked = [sample for sample in held if not drawn[sample] & remembered]
             parts = [part for part in map(town.codec.decode, frame.split(downlink)) if isinstance(part, CatchUp)]
             assert [part.labels.index.tolist() for part in parts] == ([lacked] if lacked else [])
             caught_up, spared = caught_up + len(lacked), spared + len(held) - len(lacked)
+            forgotten += sum(bool(drawn[sample] & acknowledged[client]) for sample in lacked)
         town.jobs = []
         town.deliver(downlinks)
         assert not town.resyncs
         for client, data in town.replies():
             if rng.random() < 0.8:
                 town.server.take(client, data)
-                if sync is not None and isinstance(town.codec.decode(data), Uplink):
-                    known[client, sync.index] = version[sync.index]
+                if isinstance(town.codec.decode(data), Uplink):
+                    acknowledged[client].add(town.server.state.round)
         if town.server.close_round() is not None:
             sync = town.server.state.sync
             assert sync is not None
-            version[sync.index[~sync.held]] += 1
+            for sample, is_held in zip(sync.index.tolist(), sync.held.tolist(), strict=True):
+                drawn[sample] = (drawn[sample] if is_held else set()) | {sync.round}
     assert caught_up > 50
     assert spared > 50
+    assert forgotten > 0

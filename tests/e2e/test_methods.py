@@ -27,6 +27,7 @@ OPTIONS: dict[str, object] = {
     "individual": scarlet.IndividualConfig(),
     "centralized": scarlet.CentralizedConfig(),
 }
+pytestmark = pytest.mark.xdist_group("methods")  # each run is made once, in one process
 NO_SERVER_MODEL = ("individual", "centralized")
 
 

@@ -468,7 +468,7 @@ def test_a_damaged_body_is_a_message_or_a_message_error_and_never_a_large_alloca
     kept = refused = 0
     tracemalloc.start()
     try:
-        for _ in range(4_000):
+        for _ in range(2_500):
             message = list(SMALL.values())[rng.integers(len(SMALL))]
             kind = KINDS[type(message)] if rng.random() < 0.9 else int(rng.integers(256))
             data = frame.wrap(kind, 9, 1, damaged(rng, body_of(message, codec)))
@@ -483,8 +483,8 @@ def test_a_damaged_body_is_a_message_or_a_message_error_and_never_a_large_alloca
                 assert codec.size(decoded) == len(data)
     finally:
         tracemalloc.stop()
-    assert kept > 400  # as a changed float, client or digest
-    assert refused > 1_000
+    assert kept > 250  # as a changed float, client or digest
+    assert refused > 700
 
 
 def test_a_label_of_one_bit_that_announces_more_than_65536_classes_is_refused_before_it_is_made() -> None:
@@ -574,6 +574,13 @@ def test_a_signal_that_is_none_of_the_four_is_refused(signal: int) -> None:
     message = replace(SIGNALS, sync=replace(SIGNALS.sync, signal=i64(0, 1, signal)))
     with pytest.raises(MessageError, match="a cache signal that there is not"):
         CODEC.decode(CODEC.encode(message))
+
+
+@pytest.mark.parametrize("at", [1, 5, 7, 11, 15, 19], ids=["round", "C", "N", "samples", "fresh", "dropped"])
+def test_a_broadcast_that_counts_labels_of_a_round_that_it_says_nothing_of_is_refused(at: int) -> None:
+    body = body_of(FIRST)
+    with pytest.raises(MessageError, match="counts labels of a round that it says nothing of"):
+        CODEC.decode(framed(FIRST, body[:at] + b"\1" + body[at + 1 :]))
 
 
 @pytest.mark.parametrize(("signal", "calls_for"), [((0, 0, 1), 1), ((1, 1, 2), 3), ((3, 0, 1), 1)])

@@ -170,7 +170,8 @@ class _Play:
                     if up:
                         self._take(client, message, genuine=message == data)
                     else:
-                        queue += [(client, reply, True) for reply in self._deliver(client, message)]
+                        replies = self._deliver(client, message, genuine=message == data)
+                        queue += [(client, reply, True) for reply in replies]
                 if not up and self.faults.only_crashes and not any(which == client for which, _, _ in queue):
                     queue += [(client, data, False)]  # it crashed, and the transport tries again
                 if steps_to_crash is not None:
@@ -201,7 +202,7 @@ class _Play:
 
     # The nodes
 
-    def _deliver(self, client: int, downlink: bytes) -> list[bytes]:
+    def _deliver(self, client: int, downlink: bytes, *, genuine: bool) -> list[bytes]:
         node = self.nodes[client]
         if self._happens("client_crash"):
             node.disk.crash_in = int(self.rng.integers(12))
@@ -214,7 +215,9 @@ class _Play:
                     self.requested = set(task.request.tolist())
                 self._check_teacher(client, downlink, task)
                 return node.work(task)
-        except MessageError:  # a downlink that was damaged on its way
+        except MessageError as error:  # a downlink that was damaged on its way
+            if genuine:
+                raise Violation(f"client {client} refuses what the server sent: {error}") from None
             return []
         except (Crash, OSError) as error:
             self.events["client crash" if isinstance(error, Crash) else "client disk full"] += 1

@@ -20,6 +20,8 @@ from scarlet.report.variants import Variant
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 DASHES = ("solid", "dash", "dot")
 
+LOGARITHMIC_FROM = 10  # times as many megabytes as the thriftiest method
+
 # Readable on white and on black, for a downloaded image; on the page the style sheet overrides it.
 GREY = "#7a7a7a"
 GRID = "rgba(128, 128, 128, 0.25)"
@@ -57,20 +59,33 @@ def draw(panel: Panel, variants: Sequence[Variant]) -> str | None:
     curves = [curve(variant.runs, panel.quantity) for variant in variants]
     if not any(np.isfinite(drawn.mean).any() for drawn in curves):
         return None
-    widest = max(_traffic(drawn) for drawn in curves)
+    totals = [_traffic(drawn) for drawn in curves]
+    widest = max(totals)
+    logarithmic = panel.against == "megabytes" and _far_apart(totals)
+    least = min((_first(drawn) for drawn in curves if _traffic(drawn)), default=0.0) if logarithmic else 0.0
     traces = []
     for position, (variant, drawn) in enumerate(zip(variants, curves, strict=True)):
         if panel.against == "megabytes" and _traffic(drawn) == 0 < widest:
-            traces += _level(variant, position, panel, widest)
+            traces += _level(variant, position, panel, least, widest)
         else:
             traces += _band(drawn, position, panel)
             traces += _line(variant, drawn, position, panel)
-    figure = go.Figure(data=traces, layout=_layout(panel))
+    figure = go.Figure(data=traces, layout=_layout(panel, logarithmic))
     return str(plotly.io.to_html(figure, full_html=False, include_plotlyjs=False, div_id=panel.id, config=CONFIG))
 
 
 def _traffic(drawn: Curve) -> float:
     return max((float(value) for value in drawn.megabytes if np.isfinite(value)), default=0.0)
+
+
+def _first(drawn: Curve) -> float:
+    return min((float(value) for value in drawn.megabytes if value > 0), default=0.0)
+
+
+def _far_apart(totals: Sequence[float]) -> bool:
+    """Whether some methods send so much more than others that a linear axis would hide those."""
+    sent = [total for total in totals if total]
+    return bool(sent) and max(sent) > LOGARITHMIC_FROM * min(sent)
 
 
 def _line(variant: Variant, drawn: Curve, position: int, panel: Panel) -> list[go.Scatter]:
@@ -113,14 +128,14 @@ def _band(drawn: Curve, position: int, panel: Panel) -> list[go.Scatter]:
     ]
 
 
-def _level(variant: Variant, position: int, panel: Panel, widest: float) -> list[go.Scatter]:
+def _level(variant: Variant, position: int, panel: Panel, least: float, widest: float) -> list[go.Scatter]:
     """A method that sends nothing has no place on a megabyte axis, so its last accuracy is drawn across."""
     reached = over_seeds(variant, lambda run: last_rounds(run, panel.quantity))
     if reached is None:
         return []
     return [
         go.Scatter(
-            x=[0.0, widest],
+            x=[least, widest],
             y=[reached.mean, reached.mean],
             mode="lines",
             line={"color": stroke(position).colour, "dash": "dot", "width": 2},
@@ -131,10 +146,12 @@ def _level(variant: Variant, position: int, panel: Panel, widest: float) -> list
     ]
 
 
-def _layout(panel: Panel) -> go.Layout:
+def _layout(panel: Panel, logarithmic: bool) -> go.Layout:
     axis = {"gridcolor": GRID, "zeroline": False, "automargin": True, "ticks": "outside", "tickcolor": GRID}
     by_round = panel.against == "round"
-    title = {"text": "round" if by_round else "traffic so far (MB)", "standoff": 8, "font": {"size": 13}}
+    across = "traffic so far (MB, logarithmic)" if logarithmic else "traffic so far (MB)"
+    title = {"text": "round" if by_round else across, "standoff": 8, "font": {"size": 13}}
+    scale = {"type": "log", "dtick": 1} if logarithmic else {"rangemode": "tozero"}
     return go.Layout(
         template="none",
         showlegend=False,
@@ -146,7 +163,7 @@ def _layout(panel: Panel) -> go.Layout:
         hovermode="closest",
         hoverlabel={"bgcolor": "#ffffff", "bordercolor": GREY, "font_color": "#1f2328", "namelength": -1},
         modebar={"bgcolor": CLEAR, "color": GREY, "activecolor": COLOURS[0]},
-        xaxis={**axis, "title": title, "rangemode": "tozero"},
+        xaxis={**axis, "title": title, **scale},
         yaxis={**axis, "rangemode": "tozero" if panel.from_zero else "normal"},
     )
 
