@@ -44,9 +44,7 @@ class Config:
     attack: Annotated[Attack, Doc("what they send: labels in the wrong order of classes, or random ones")] = "flip"
     checkpoint_every: Annotated[int, Doc("rounds from one checkpoint to the next; 0 writes none")] = 1
     codec: Annotated[str, Doc("how messages become bytes")] = "reference"
-    uplink_bits: Annotated[int | None, Doc("bits of a label's entry, from clients; None: as the method has it")] = (
-        None
-    )
+    uplink_bits: Annotated[int | None, Doc("bits of a label's entry, from clients; None: as the method has it")] = None
     downlink_bits: Annotated[int | None, Doc("bits of a label's entry, from the server; None: the same")] = None
     workers: Annotated[int | None, Doc("worker processes; None: one for each core; the result is the same")] = None
     device: Annotated[str, Doc("where models run: cpu, cuda, cuda:1")] = "cpu"

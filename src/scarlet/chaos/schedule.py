@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -83,7 +83,11 @@ def _world(seed: int, codec_name: str, rng: np.random.Generator, method: str | N
     features = rng.normal(size=(public_size, 4)).astype(np.float32)
     # SCARLET is drawn as often as all others together.
     name = method or (list(METHODS)[rng.integers(len(METHODS))] if rng.random() < 0.5 else "scarlet")
-    return World(METHODS[name](rng, federation), federation, codec_name, features)
+    built = METHODS[name](rng, federation)
+    if built.uplink_bits is None:
+        up, down = (bits if bits else None for bits in rng.choice([0, 4, 8, 16, 32], 2).tolist())
+        built = replace(built, uplink_bits=up, downlink_bits=down)
+    return World(built, federation, codec_name, features)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,9 @@ class Client:
 
     def _read(self, downlink: bytes, known: Known) -> _Heard:
         """The messages of a downlink, checked against what this client knows of the federation."""
-        first, *others = frame.split(downlink) or [b""]
+        if not downlink:
+            raise MessageError(f"client {self.number} was sent nothing, not a Broadcast and what goes with it")
+        first, *others = frame.split(downlink)
         messages = [self.codec.decode(part, known) for part in others]
         # The history comes last, and is what a broadcast may need to be understood.
         known.history = next((message for message in messages if isinstance(message, History)), None)
@@ -220,8 +222,6 @@ class _Heard:
                 raise MessageError(f"client {client} was sent parts of different rounds")
             if not isinstance(message, Broadcast) and message.client not in (client, EVERYBODY):
                 raise MessageError(f"client {client} was sent a {type(message).__name__} that is not meant for it")
-        if not found:
-            raise MessageError(f"client {client} was sent nothing, not a Broadcast and what goes with it")
         return cls(**found)
 
     @property

@@ -74,9 +74,7 @@ class Method:
     personal: bool = False  # the server sends each client the one teacher that it chose for it
     distil_weight: float = 1.0  # lambda: of a client's distillation loss
     restart: bool = False  # clients begin each round's distillation from the initial weights
-    uplink_bits: int | None = (
-        None  # b_up, of each entry of a label; 32: float32; None: as the codec has it
-    )
+    uplink_bits: int | None = None  # b_up, of each entry of a label; 32: float32; None: as the codec has it
     downlink_bits: int | None = None  # b_down
     delta: bool = False  # a client sends only the labels that differ from those last accepted
     exchange: Literal["labels", "weights", "nothing"] = "labels"
