@@ -32,9 +32,14 @@ _FAMILY = constriction.stream.model.Categorical(perfect=False)
 
 
 def encode_labels(levels: Levels, bits: int) -> bytes:
-    """Rows of levels that sum to 2^bits - 1, as bytes; their number and length are not in them."""
+    """Rows of levels that sum to 2^bits - 1, as bytes; their number and length are not in them.
+
+    No bytes at all if a row is no distribution: to turn it down is the receiver's part.
+    """
     rows, classes = levels.shape
     total = 2**bits - 1
+    if (levels.sum(axis=1) != total).any():
+        return b""
     part = levels[:, :-1].T  # class after class, as the decoder must do it
     left = total - np.cumsum(part, axis=0) + part
     symbol, lower, width = _symbols(part, left)
@@ -67,6 +72,8 @@ def decode_labels(data: bytes | memoryview, rows: int, classes: int, bits: int) 
         if len(data):
             raise MessageError("the message has labels of samples that there are not")
         return levels.T
+    if not len(data):
+        raise MessageError("the message has no labels, as if they were not distributions", "unnormalised")
     count, at = read_varint(data, 0)
     plain = _Bits(bytes(data[at : at + count]))
     coder = _coder(data[at + count :])
