@@ -14,12 +14,16 @@ from scarlet.core.cache import ABSENT
 from scarlet.core.client import LAST_ROUND, Client
 from scarlet.core.federation import Federation
 from scarlet.core.types import (
+    EVERYBODY,
+    Accepted,
     Broadcast,
     CatchUp,
     Index,
     Job,
     Labels,
+    Lesson,
     Message,
+    Parameters,
     Report,
     Result,
     Resync,
@@ -60,6 +64,9 @@ STORED = broadcast(2, TAUGHT, Sync(1, TAUGHT.index, i64(1, 1), TAUGHT.value, i64
 REUSED = broadcast(3, TAUGHT, Sync(2, TAUGHT.index, i64(0, 0), label(), i64()))
 CATCH_UP = CatchUp(3, 0, NUMBER, False, TAUGHT)
 RESET = replace(CATCH_UP, reset=True)
+LESSON = Lesson(3, 0, NUMBER, TAUGHT)
+ACCEPTED = Accepted(3, 0, NUMBER, bytes(range(8)))
+PARAMETERS = Parameters(3, 0, EVERYBODY, 0, np.zeros(3, np.float32))
 
 
 def sent(*messages: Message) -> bytes:
@@ -211,6 +218,45 @@ def test_a_catch_up_that_is_not_meant_for_it_is_refused_and_changes_nothing(bad:
     assert memory(client) == before
 
 
+NOT_MEANT: dict[str, Message] = {
+    "another's lesson": replace(LESSON, client=NUMBER + 1),
+    "an old lesson": replace(LESSON, round=2),
+    "another's name": replace(ACCEPTED, client=NUMBER + 1),
+    "the name of another attempt": replace(ACCEPTED, attempt=1),
+    "another's model": replace(PARAMETERS, client=NUMBER + 1),
+    "an old model": replace(PARAMETERS, round=2),
+}
+
+
+@pytest.mark.parametrize("bad", NOT_MEANT.values(), ids=NOT_MEANT)
+def test_what_goes_with_another_broadcast_or_to_another_client_is_refused_and_changes_nothing(bad: Message) -> None:
+    client = client_in_round_2()
+    before = memory(client)
+    with pytest.raises(
+        MessageError, match=r"^client 4 was sent (a [A-Z][a-z]+ that is not meant for it|parts of different rounds)$"
+    ):
+        client.receive(sent(REUSED, CATCH_UP, bad))
+    assert memory(client) == before
+
+
+@pytest.mark.parametrize(
+    ("bad", "complaint"),
+    [
+        (Labels(i64(2, SIZE), TAUGHT.value), "names sample 10; this client's public set has 10"),
+        (Labels(TAUGHT.index, np.ones((2, 3), np.float32)), r"labels of another shape than \[2\]"),
+    ],
+    ids=["samples", "classes"],
+)
+def test_a_lesson_of_samples_or_classes_that_there_are_not_is_refused_and_changes_nothing(
+    bad: Labels, complaint: str
+) -> None:
+    client = client_in_round_2()
+    before = memory(client)
+    with pytest.raises(MessageError, match=complaint):
+        client.receive(sent(REUSED, replace(LESSON, labels=bad)))
+    assert memory(client) == before
+
+
 @pytest.mark.parametrize("round", [1, 3, 9])
 def test_a_sync_of_another_round_than_the_one_before_is_refused_and_changes_nothing(round: int) -> None:
     client = client_in_round_2()
@@ -288,12 +334,16 @@ NO_DOWNLINK: dict[str, tuple[tuple[Message, ...], str]] = {
     "two broadcasts": ((REUSED, REUSED), "Broadcast, Broadcast"),
     "a catch-up first": ((CATCH_UP, REUSED), "CatchUp, Broadcast"),
     "two catch-ups": ((REUSED, CATCH_UP, CATCH_UP), "Broadcast, CatchUp, CatchUp"),
+    "two lessons": ((REUSED, LESSON, LESSON), "Broadcast, Lesson, Lesson"),
+    "two names": ((REUSED, ACCEPTED, ACCEPTED), "Broadcast, Accepted, Accepted"),
+    "two models": ((REUSED, PARAMETERS, PARAMETERS), "Broadcast, Parameters, Parameters"),
+    "a name first": ((ACCEPTED, REUSED), "Accepted, Broadcast"),
     "a resync behind": ((REUSED, Resync(3, 0, NUMBER)), "Broadcast, Resync"),
 }
 
 
 @pytest.mark.parametrize(("messages", "kinds"), NO_DOWNLINK.values(), ids=NO_DOWNLINK)
-def test_what_is_not_a_broadcast_and_at_most_one_catch_up_is_refused_by_name(
+def test_what_is_not_a_broadcast_and_at_most_one_of_each_other_kind_is_refused_by_name(
     messages: tuple[Message, ...], kinds: str
 ) -> None:
     client = client_in_round_2()

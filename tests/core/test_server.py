@@ -15,6 +15,8 @@ from scarlet.core.method import Method
 from scarlet.core.schedule import Known
 from scarlet.core.server import REPORT_LIMIT, ClosedRound, Server
 from scarlet.core.types import Broadcast, CatchUp, Index, Labels, Message, Report, Resync, Uplink, Values
+from scarlet.errors import MessageError
+from scarlet.methods.cfd import CfdConfig, cfd
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.wire.codec import Reference
@@ -420,3 +422,23 @@ def test_entropy_is_0_of_a_point_mass_and_ln_N_of_a_uniform_label() -> None:
     np.testing.assert_allclose(entropy(value), [0, math.log(4), math.log(2)])
     closed = ClosedRound(1, 0, Labels(np.arange(3), value), 0.0, 1, 0, {}, {})
     assert closed.teacher_entropy == pytest.approx(math.log(2))
+
+
+def test_a_servers_model_that_has_diverged_is_not_taught() -> None:
+    class Diverged:
+        def learn(self, labels: Labels, round: int) -> None: ...
+
+        def predict(self, index: Index) -> Values:
+            return np.full((len(index), FEDERATION.classes), np.nan, np.float32)
+
+        def parameters(self) -> Values:
+            return np.zeros(1, np.float32)
+
+        def load(self, parameters: Values) -> None: ...
+
+    server = Server(cfd(CfdConfig(uplink_bits=32)), FEDERATION, CODEC, Ledger(), Diverged())
+    broadcast = CODEC.decode(server.open_round()[0])
+    assert isinstance(broadcast, Broadcast)
+    server.take(0, uplink(broadcast.request, round=1))
+    with pytest.raises(MessageError, match=r"^the server's model sends a soft-label with NaN or infinity"):
+        server.close_round()

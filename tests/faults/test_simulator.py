@@ -13,6 +13,7 @@ import pytest
 
 from scarlet.chaos import Violation, nodes, play_schedule
 from scarlet.chaos.methods import METHODS
+from scarlet.chaos.schedule import _Play
 from scarlet.checkpoint import Store
 from scarlet.cli import main
 from scarlet.core.average import AverageOfModels
@@ -25,6 +26,7 @@ from scarlet.core.persist import Array, restore_client, restore_server
 from scarlet.core.server import Server, ServerState
 from scarlet.core.types import NOTHING, Index, Labels, Lesson, Parameters, Signal, Sync, Uplink, Values
 from scarlet.parts import aggregate, clusters
+from scarlet.wire import frame
 from scarlet.wire.codec import Reference
 from scarlet.wire.ledger import Ledger
 
@@ -71,6 +73,25 @@ def test_no_schedule_of_a_method_breaks_an_invariant(method: str) -> None:
         events += play_schedule(seed, method=method)
     for event in {"client crash", "server crash", "wipe", "rejected: unreadable"} | RARE.get(method, set()):
         assert events[event] > 0, f"the schedules never had: {event}"
+
+
+@pytest.mark.parametrize("method", ["scarlet", "cfd", "comet", "fedavg"])
+def test_a_downlink_that_is_cut_between_two_of_its_messages_breaks_no_invariant(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left looks whole, and a cut at random hardly ever leaves it."""
+    honest, cuts = _Play._tampered, 0
+
+    def cut(self: _Play, data: bytes) -> bytes:
+        nonlocal cuts
+        parts = frame.split(data)
+        cuts += len(parts) > 1
+        return parts[0] if len(parts) > 1 else honest(self, data)
+
+    monkeypatch.setattr(_Play, "_tampered", cut)
+    for seed in range(2 * OF_EACH_METHOD):
+        play_schedule(seed, method=method)
+    assert cuts > 10
 
 
 def test_a_schedule_is_the_same_every_time() -> None:

@@ -55,6 +55,8 @@ def setup() -> Setup:
     """Five clients with batch norm and augmentation, so that all that draws or remembers takes part."""
     factory = model_factory("cnn32", CLASSES, SHAPE)
     return Setup(
+        method=ScarletConfig(cache_duration=1),
+        build=scarlet,
         factory=factory,
         weights=initial_weights(factory, 0),
         private=[np.arange(12 * k, 12 * k + 12) for k in range(CLIENTS)],

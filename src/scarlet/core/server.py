@@ -306,6 +306,7 @@ class Server:
             value = fresh.value
             if self.method.teach == "model" and self.learner is not None:
                 value = self.learner.predict(fresh.index)
+                check_distributions(value, "the server's model")
             fresh = Labels(fresh.index, self.codec.heard_by_clients(value))
         before = state.cache.stamp.copy() if state.progress is not None else None
         sync = replace(self.method.cache.commit(state.cache, fresh, now.index, now.round), attempt=now.attempt)
