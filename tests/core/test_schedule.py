@@ -60,7 +60,7 @@ rounds = st.builds(
     Round,
     failures=st.sampled_from([0, 0, 0, 1, 2]),
     silent=st.sampled_from([0.0, 0.0, 0.0, 0.3, 1.0]),
-    asked=st.sets(st.integers(0, 3), max_size=4).map(lambda chosen: tuple(sorted(chosen))),
+    asked=st.sets(st.integers(0, 2)).map(lambda chosen: tuple(sorted(chosen))),
 )
 histories = st.lists(rounds, min_size=1, max_size=25)
 
@@ -142,8 +142,6 @@ def test_a_client_that_misses_rounds_has_the_stamps_of_the_server(
             sync = truth.syncs[number]
             assert sync is not None
             for client in each.asked:
-                if client >= len(clients):
-                    continue
                 schedule = clients[client]
                 told = truth.history(client, schedule.round)
                 for _ in range(2):  # a downlink may come twice
