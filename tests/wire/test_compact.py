@@ -3,8 +3,8 @@ from __future__ import annotations
 import struct
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Callable, Collection, Iterator, Mapping
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from scarlet.core.client import Client
 from scarlet.core.federation import Federation
 from scarlet.core.method import Method
 from scarlet.core.server import Server
-from scarlet.core.types import Job, Labels, Result, Signal
+from scarlet.core.types import Job, Labels, Result, Resync, Signal
 from scarlet.errors import MessageError
 from scarlet.methods.cfd import CfdConfig, cfd
 from scarlet.methods.comet import CometConfig, comet
@@ -234,14 +234,199 @@ def test_labels_as_they_were_are_announced_and_not_sent() -> None:
 
 
 def test_labels_that_are_no_distributions_are_turned_down_and_do_not_become_certain() -> None:
-    def diverged(client: int, round: int, index: np.ndarray[tuple[int], np.dtype[np.int64]], classes: int) -> object:
-        value = soft_labels(client, round, index)
-        return np.full_like(value, np.nan) if client == 0 else value
-
-    town = Village(scarlet(ScarletConfig()), codec("compact"), say=diverged)  # type: ignore[arg-type]
+    town = Village(scarlet(ScarletConfig()), codec("compact"))
     for number, downlink in town.server.open_round().items():
         job = town.clients[number].receive(downlink)
         assert isinstance(job, Job)
-        for data in town._reply(job):
+        value = soft_labels(number, 1, job.request)
+        value[3] = np.nan if number == 0 else value[3]
+        for data in town.clients[number].reply(job, Result(value, {})):
             town.server.take(number, data)
     assert dict(town.server.rejections) == {"unnormalised": 1}
+    closed = town.server.close_round()
+    assert closed is not None and closed.answers == 3
+
+
+def test_a_client_that_keeps_no_labels_need_not_know_of_the_rounds_that_it_missed() -> None:
+    town = village("fedavg", "compact")
+    events = troubles(0, FEDERATION)
+    for _ in range(ROUNDS):
+        town.play(events)
+    progress = town.server.state.progress
+    assert progress is not None and progress.exceptions
+    assert town.resyncs == 0
+
+
+def far_ahead(town: Village, round: int) -> bytes:
+    """A downlink of a town, as if it were of another round."""
+    first = frame.split(town.server.open_round()[0])[0]
+    outer = frame.unwrap(first)
+    return frame.wrap(outer.kind, round, outer.attempt, bytes(outer.body))
+
+
+@pytest.mark.parametrize("round", [2**20, 2**31 - 1])
+def test_a_client_that_missed_very_many_rounds_asks_for_the_stamps_and_does_not_work_them_out(round: int) -> None:
+    town = Village(scarlet(ScarletConfig()), codec("compact"))
+    town.play(iter([calm()]))
+    answer = town.clients[0].receive(far_ahead(town, round))
+    assert isinstance(answer, list)
+    assert isinstance(town.codec.decode(answer[0]), Resync)
+
+
+@pytest.mark.parametrize("round", [2**31, 2**32 - 1])
+@pytest.mark.parametrize("name", ["scarlet, refresh, D 2", "dsfl"])
+def test_a_round_that_no_stamp_can_hold_is_refused(name: str, round: int) -> None:
+    town = village(name, "compact")
+    town.play(iter([calm()]))
+    with pytest.raises(MessageError):
+        town.clients[0].receive(far_ahead(town, round))
+
+
+def calm(federation: Federation = FEDERATION) -> Events:
+    """Nothing goes wrong."""
+    known = {client: np.ones(federation.public_size, np.bool_) for client in range(federation.clients)}
+    return Events(False, known, frozenset(), frozenset(), frozenset(), False)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A message, and whom it is for as that side was before: a client, or the server with its sender."""
+
+    data: bytes
+    client: Client | None
+    server: Server | None
+    sender: int
+
+
+def cases(names: Collection[str] = tuple(METHODS)) -> list[Case]:
+    """Messages of every kind, from rounds in which everything goes wrong."""
+    found = []
+    for name in names:
+        town = village(name, "compact", 0.5)
+        events = troubles(len(name), FEDERATION)
+        for round in range(12):
+            town.play(events)
+            if round in (0, 1, 5, 11):
+                for client, downlink in town.heard:
+                    found.append(Case(downlink, client, None, client.number))
+        # The answers of a round that is still open.
+        jobs = [(town.clients[number], data) for number, data in town.server.open_round().items()]
+        server = deepcopy(town.server)
+        for client, downlink in jobs:
+            task = client.receive(downlink)
+            if isinstance(task, Job):
+                value = town.say(client.number, task.round, task.request, FEDERATION.classes)
+                result = Result(value, {"loss": 0.5}, 1, task.parameters)
+                found += [Case(data, None, server, client.number) for data in client.reply(task, result)]
+            else:
+                found += [Case(data, None, server, client.number) for data in task]
+    return found
+
+
+HEADER = struct.Struct("<4sBBHIII")
+
+
+def mutated(data: bytes, rng: np.random.Generator) -> bytes:
+    """A message, or a row of them, of which one is changed; in half of the cases its frame is made to fit again."""
+    parts = frame.split(data)
+    chosen = int(rng.integers(len(parts)))
+    part = bytearray(parts[chosen])
+    repaired = rng.random() < 0.5
+    start = frame.SIZE if repaired and rng.random() < 0.8 else 0  # mostly the body: a frame has few ways to be wrong
+    start = min(start, len(part) - 1)
+    match int(rng.integers(5)):
+        case 0:
+            for bit in rng.integers(8 * start, 8 * len(part), size=rng.integers(1, 4)).tolist():
+                part[bit // 8] ^= 1 << bit % 8
+        case 1:
+            part[int(rng.integers(start, len(part)))] = int(rng.choice([0, 1, 127, 128, 255, rng.integers(256)]))
+        case 2:
+            del part[int(rng.integers(start, len(part))) :]
+        case 3:
+            part += rng.bytes(int(rng.integers(1, 20)))
+        case _:
+            a, b, c = np.sort(rng.integers(start, len(part) + 1, size=3)).tolist()
+            part[a:c] = part[b:c] + part[a:b]
+    if repaired and len(part) >= frame.SIZE:
+        _, _, kind, attempt, round, _, _ = HEADER.unpack_from(part)
+        part = bytearray(frame.wrap(kind, round, attempt, bytes(part[frame.SIZE :])))
+    parts[chosen] = bytes(part)
+    if rng.random() < 0.02:
+        parts = [parts[at] for at in rng.permutation(len(parts)).tolist()]
+    return b"".join(parts)
+
+
+def outcome(case: Case, data: bytes) -> str:
+    """What becomes of changed bytes; whatever is not a MessageError is raised."""
+    if case.client is not None:
+        client = copy(case.client)
+        client.state = deepcopy(case.client.state)
+        try:
+            task = client.receive(data)
+        except MessageError:
+            return "client: refused"
+        if isinstance(task, list):
+            for each in task:
+                client.codec.decode(each)
+            return "client: out of step"
+        check_job(task, client)
+        return "client: read"
+    assert case.server is not None
+    server = deepcopy(case.server)
+    server.take(case.sender, data)
+    return f"server: {next(iter(server.rejections), 'read')}"
+
+
+def check_job(job: Job, client: Client) -> None:
+    size = len(client.state.cache.stamp)
+    for index in (job.request, job.teacher.index):
+        assert (np.diff(index) > 0).all()
+        assert not len(index) or 0 <= index[0] <= index[-1] < size
+    assert job.teacher.value.shape == (len(job.teacher.index), *client.state.cache.value.shape[1:])
+    assert (job.teacher.value >= 0).all()
+    assert np.allclose(job.teacher.value.sum(axis=-1), 1, atol=1e-3)
+
+
+def test_whatever_is_done_to_a_message_it_is_refused_or_valid() -> None:
+    rng = np.random.default_rng(0)
+    every = cases()
+    found = Counter(outcome(case, mutated(case.data, rng)) for case in chosen(every, 20_000, rng))
+    assert sum(found.values()) == 20_000
+    for name in ("client: refused", "client: out of step", "client: read", "server: unreadable", "server: read"):
+        assert found[name] > 100, found
+
+
+def chosen(every: list[Case], count: int, rng: np.random.Generator) -> Iterator[Case]:
+    return (every[at] for at in rng.integers(len(every), size=count).tolist())
+
+
+def peak(case: Case, data: bytes) -> int:
+    """The most memory that it took to read something."""
+    side: Client | Server | None = deepcopy(case.client or case.server)
+    tracemalloc.start()
+    try:
+        if isinstance(side, Client):
+            side.receive(data)
+        elif side is not None:
+            side.take(case.sender, data)
+    except MessageError:
+        pass
+    finally:
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return most
+
+
+def test_no_message_takes_much_more_memory_than_the_one_that_it_was() -> None:
+    rng = np.random.default_rng(1)
+    every = cases(["scarlet, refresh, D 2", "cfd, delta, cache", "comet, server", "fedavg"])
+    legitimate = {id(case): peak(case, case.data) for case in every}
+    for case in chosen(every, 1_000, rng):
+        assert peak(case, mutated(case.data, rng)) <= 2 * legitimate[id(case)] + 2**20
+
+
+def test_a_message_that_nobody_changed_is_read() -> None:
+    every = cases()
+    found = Counter(outcome(case, case.data) for case in every)
+    assert set(found) <= {"client: read", "client: out of step", "server: read"}
+    assert found["client: read"] > 10 * found["client: out of step"] > 0

@@ -41,6 +41,7 @@ from scarlet.core.types import (
     Values,
 )
 from scarlet.errors import MessageError
+from scarlet.wire import frame
 from scarlet.wire.codec import Codec
 from scarlet.wire.ledger import Column, Ledger
 
@@ -339,9 +340,10 @@ class Server:
             raise MessageError(f"client {sender} was not asked", "unknown client")
         if len(data) > now.size_limit:
             raise MessageError(f"client {sender} sends {len(data)} bytes; at most {now.size_limit}", "too large")
+        outer = frame.unwrap(data)
+        if (outer.round, outer.attempt) != (now.round, now.attempt):  # it may not be readable in another round
+            raise MessageError(f"client {sender} answers round {outer.round} in round {now.round}", "wrong round")
         message = self.codec.decode(data, Known(self._rules, now.request))
-        if (message.round, message.attempt) != (now.round, now.attempt):
-            raise MessageError(f"client {sender} answers round {message.round} in round {now.round}", "wrong round")
         if isinstance(message, Broadcast | CatchUp | Lesson | Accepted | History) or message.client != sender:
             raise MessageError(f"client {sender} sends what only somebody else may send", "unknown client")
         payload = self.codec.payload(message, data)

@@ -14,7 +14,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.core.schedule import Known, Schedule
+from scarlet.core.cache import NoCache
+from scarlet.core.schedule import Known, OutOfStep, Schedule
 from scarlet.core.types import (
     DIGEST_BYTES,
     NOTHING,
@@ -40,6 +41,8 @@ from scarlet.wire.quantise import RAW_BITS, from_levels, levels
 
 _SYNC, _UNCHANGED = 1, 2  # flags of a broadcast
 _RESET, _STAMPS, _DELTA = 1, 1, 1
+_FARTHEST = 4096  # rounds that a client works out for itself; one that missed more is sent the stamps
+_LAST_ROUND = 2**31 - 1  # stamps are 32 bits wide
 _SLACK = 1024  # bytes that a message may have beyond its plain form
 
 
@@ -181,6 +184,8 @@ class _Body:
 def _read_broadcast(body: _Body) -> Broadcast:
     digest, public = body.bytes(DIGEST_BYTES), body.bytes(DIGEST_BYTES)
     known, round = body.known, body.round
+    if round > _LAST_ROUND:
+        raise MessageError(f"the broadcast is of round {round}, after the last that there can be")
     flags = body.flag(_SYNC | _UNCHANGED)
     if not flags & _SYNC:
         if flags:
@@ -189,7 +194,7 @@ def _read_broadcast(body: _Body) -> Broadcast:
         request = known.rules.request(Schedule.empty(body.size).stamps, round, body.attempt)
         return Broadcast(round, body.attempt, request, None, digest, public)
     since, attempt = body.number(), body.number()
-    before = known.sync(round - 1, since)
+    before = _before(body, since)
     stamps = before.copy()
     dropped = body.places(known.rules.request(before, round - 1, attempt))
     sync = known.rules.play(stamps, round - 1, attempt, dropped)
@@ -205,6 +210,17 @@ def _read_broadcast(body: _Body) -> Broadcast:
     known.after = Schedule(stamps, before, round - 1)
     request = known.rules.request(stamps, round, body.attempt)
     return Broadcast(round, body.attempt, request, replace(sync, fresh=fresh), digest, public, since)
+
+
+def _before(body: _Body, since: int) -> Stamps:
+    """The stamps that the sync of a broadcast begins with."""
+    known, round = body.known, body.round
+    if known.schedule is not None and isinstance(known.rules.method.cache, NoCache):
+        return Schedule.empty(body.size).stamps  # nobody keeps a label, whatever happened
+    whole = known.history is not None and known.history.stamps is not None
+    if known.schedule is not None and not whole and round - known.schedule.round > _FARTHEST:
+        raise OutOfStep(f"the stamps of round {round} are too far from those of round {known.schedule.round}")
+    return known.sync(round - 1, since)
 
 
 def _read_uplink(body: _Body) -> Uplink:
