@@ -365,9 +365,11 @@ def outcome(case: Case, data: bytes) -> str:
             task = client.receive(data)
         except MessageError:
             return "client: refused"
+        if task is client.state.reply:
+            return "client: answered before"
         if isinstance(task, list):
-            for each in task:
-                client.codec.decode(each)
+            (resync,) = task
+            assert isinstance(client.codec.decode(resync), Resync)
             return "client: out of step"
         check_job(task, client)
         return "client: read"

@@ -40,25 +40,30 @@ def encode_labels(levels: Levels, bits: int) -> bytes:
     total = 2**bits - 1
     if (levels.sum(axis=1) != total).any():
         return b""
-    part = levels[:, :-1].T  # class after class, as the decoder must do it
+    part = np.ascontiguousarray(levels[:, :-1].T)  # class after class, as the decoder must do it
     left = total - np.cumsum(part, axis=0) + part
-    symbol, lower, width = _symbols(part, left)
-    split = _split(left, total)
-    counts = _Counts(classes, bits)
-    symbols, tables, lowers, widths = [], [], [], []
+    alive = left > 0
+    counts, edges = _Counts(classes, bits), _edges(total)
+    symbols = np.zeros(np.count_nonzero(alive), np.int32)
+    tables = np.empty((len(symbols), counts.symbols))
+    lowers, widths, at = [], [], 0
     for block in _blocks(rows):
-        of, row = np.nonzero(left[:, block] > 0)
+        of, row = np.nonzero(alive[:, block])
         row += block.start
-        context, found = of * _SPLITS + split[of, row], symbol[of, row]
-        symbols.append(found)
-        tables.append(counts.table()[context])
-        lowers.append(lower[of, row])
-        widths.append(width[of, row])
-        counts.add(context, found)
-    if not symbols:
+        rest, taken = left[of, row], part[of, row]
+        context = of * _SPLITS + (_SPLITS - 1) - edges.searchsorted(rest)
+        here = slice(at, at + len(of))
+        some = np.flatnonzero(taken)  # most classes take nothing
+        symbols[here][some], lower, width = _symbols(taken[some], rest[some])
+        counts.table().take(context, axis=0, out=tables[here], mode="clip")
+        counts.add(context, symbols[here])
+        lowers.append(lower)
+        widths.append(width)
+        at += len(of)
+    if not at:
         return b""
     coder = _ANS()
-    coder.encode_reverse(np.concatenate(symbols).astype(np.int32), _FAMILY, np.concatenate(tables))
+    coder.encode_reverse(symbols, _FAMILY, tables)
     plain = _pack(np.concatenate(lowers), np.concatenate(widths))
     words: bytes = coder.get_compressed().astype("<u4").tobytes()
     return varint(len(plain)) + plain + words.rstrip(b"\0")
@@ -77,31 +82,38 @@ def decode_labels(data: bytes | memoryview, rows: int, classes: int, bits: int) 
     count, at = read_varint(data, 0)
     plain = _Bits(bytes(data[at : at + count]))
     coder = _coder(data[at + count :])
-    counts = _Counts(classes, bits)
+    counts, edges, of_symbol = _Counts(classes, bits), _edges(total), _meanings(bits)
     for block in _blocks(rows):
-        left = np.full(block.stop - block.start, total, np.int64)
+        live = np.arange(block.start, block.stop)  # the rows of which something is left
+        left = np.full(len(live), total)
+        split = edges.searchsorted(left)
         table = counts.table()
-        contexts, symbols = [], []
+        contexts, symbols, smalls, wholes = [], [], [], []
         for of in range(classes - 1):
-            live = np.flatnonzero(left)
-            if not len(live):
-                break
-            rest = left[live]
-            context = of * _SPLITS + _split(rest, total)
-            symbol = coder.decode(_FAMILY, table[context]).astype(np.int64)
+            context = of * _SPLITS + (_SPLITS - 1) - split
+            symbol = coder.decode(_FAMILY, table.take(context, axis=0))
             contexts.append(context)
             symbols.append(symbol)
-            taken = np.where(symbol == _ALL, rest, 0)
-            some = np.flatnonzero(symbol >= _PART)
-            if len(some):
-                magnitude, larger = np.divmod(symbol[some] - _PART, 2)
-                small = (1 << magnitude) + plain.read(magnitude)
-                if (2 * small > rest[some]).any():
-                    raise MessageError("a label of the message takes more than there is")
-                taken[some] = np.where(larger, rest[some] - small, small)
-            levels[of, block.start + live] = taken
-            left[live] -= taken
-        levels[classes - 1, block] = left
+            some = symbol.nonzero()[0]  # most classes take nothing
+            if not len(some):
+                continue
+            symbol, whole = symbol[some], left[some]
+            width, least = of_symbol.take(symbol, axis=1)
+            small = least + plain.read(width)
+            taken = np.where(symbol & 1, whole - small, small)
+            smalls.append(small)
+            wholes.append(whole)
+            levels[of, live[some]] = taken
+            left[some] = rest = whole - taken
+            split[some] = edges.searchsorted(rest)
+            if not rest.all():
+                some = left.nonzero()[0]
+                live, left, split = live[some], left[some], split[some]
+                if not len(live):
+                    break
+        if smalls and (2 * np.concatenate(smalls) > np.concatenate(wholes)).any():
+            raise MessageError("a label of the message takes more than there is")
+        levels[classes - 1, live] = left
         counts.add(np.concatenate(contexts), np.concatenate(symbols))
     if not (coder.is_empty() and plain.exhausted):
         raise MessageError("the message has more labels than samples")
@@ -177,11 +189,11 @@ class _Counts:
     """How often each symbol has occurred in a context: a class, and how much was left."""
 
     def __init__(self, classes: int, bits: int) -> None:
-        self._size = _PART + 2 * bits
-        start = np.ones(self._size)
+        self.symbols = _PART + 2 * bits
+        start = np.ones(self.symbols)
         start[_NONE], start[_ALL] = 8, 2  # before anything is seen, nothing is likeliest
         self._shared = np.tile(start, (_SPLITS, 1))
-        self._own = np.zeros(((classes - 1) * _SPLITS, self._size))
+        self._own = np.zeros(((classes - 1) * _SPLITS, self.symbols))
 
     def table(self) -> npt.NDArray[np.float64]:
         """A row of weights for each context; they need not sum to 1."""
@@ -189,12 +201,12 @@ class _Counts:
         table: npt.NDArray[np.float64] = self._own + np.tile(pooled, (len(self._own) // _SPLITS, 1))
         return table
 
-    def add(self, context: Levels, symbol: Levels) -> None:
+    def add(self, context: Levels, symbol: npt.NDArray[np.int32]) -> None:
         """Count the symbols of a block."""
-        cell = context * self._size + symbol
+        cell = context * self.symbols + symbol
         new = np.bincount(cell, minlength=self._own.size).reshape(self._own.shape)
         self._own += new
-        self._shared += new.reshape(-1, _SPLITS, self._size).sum(axis=0)
+        self._shared += new.reshape(-1, _SPLITS, self.symbols).sum(axis=0)
 
 
 def _blocks(rows: int) -> Iterator[slice]:
@@ -205,24 +217,33 @@ def _blocks(rows: int) -> Iterator[slice]:
         size = start
 
 
-def _split(left: Levels, total: int) -> Levels:
-    """0: nothing is taken yet; then 1 to 3 as less is left."""
-    return (left < total).astype(np.int64) + (2 * left <= total) + (8 * left <= total)
+def _edges(total: int) -> Levels:
+    """Of what is left of a stick, in ascending order: up to each of them it is less than before."""
+    return np.array([total // 8, total // 2, total - 1])
 
 
-def _symbols(part: Levels, left: Levels) -> tuple[Levels, Levels, Levels]:
-    """The symbol of each part of what was left, its lower bits, and how many they are."""
-    larger = 2 * part > left
-    small = np.where(larger, left - part, part)
+def _symbols(taken: Levels, left: Levels) -> tuple[Levels, Levels, Levels]:
+    """The symbol of each class that takes something; of the parts also the lower bits, and how many they are."""
+    some = taken < left
+    symbol = np.full(len(taken), _ALL)
+    taken, left = taken[some], left[some]
+    larger = 2 * taken > left
+    small = np.where(larger, left - taken, taken)
     width = np.frexp(small.astype(np.float64))[1].astype(np.int64) - 1  # 0 for 1, 1 for 2 and 3, ...
-    some = (part > 0) & (part < left)
-    symbol = np.where(some, _PART + 2 * width + larger, np.where(part > 0, _ALL, _NONE))
-    width = np.where(some, width, 0)
-    return symbol, np.where(some, small - (1 << width), 0), width
+    symbol[some] = _PART + 2 * width + larger
+    return symbol, small - (1 << width), width
+
+
+def _meanings(bits: int) -> Levels:
+    """For each symbol the width of its lower bits and the magnitude without them; all is all but a magnitude of 0."""
+    width = np.arange(2 * bits + _PART) // 2 - 1
+    return np.where(width < 0, 0, [width, 1 << np.maximum(width, 0)])
 
 
 def _pack(values: Levels, widths: Levels) -> bytes:
     """Numbers of different widths, one after the other, as bits; the last byte is filled up with zeros."""
+    if not len(values):
+        return b""
     ends = np.cumsum(widths)
     bits = np.zeros(int(ends[-1]), np.uint8)
     for place in range(int(widths.max())):
@@ -235,24 +256,24 @@ class _Bits:
     """Reads what `_pack` wrote."""
 
     def __init__(self, data: bytes) -> None:
-        self._bytes = np.frombuffer(data + bytes(4), np.uint8).astype(np.int64)
+        self._last = data[-1:]
+        byte = np.frombuffer(data + bytes(4), np.uint8).astype(np.int64)
+        self._windows = byte[:-3] << 24 | byte[1:-2] << 16 | byte[2:-1] << 8 | byte[3:]  # from each byte on
         self._bits = 8 * len(data)
         self._at = 0
 
     def read(self, widths: Levels) -> Levels:
         """The next numbers, of at most 24 bits each."""
-        ends = self._at + np.cumsum(widths)
+        ends = self._at + widths.cumsum()
         if ends[-1] > self._bits:
             raise MessageError("the message's labels are cut short")
         starts = ends - widths
-        byte, data = starts >> 3, self._bytes
-        window = data[byte] << 24 | data[byte + 1] << 16 | data[byte + 2] << 8 | data[byte + 3]
         self._at = int(ends[-1])
-        values: Levels = window >> (32 - (starts & 7) - widths) & ((1 << widths) - 1)
+        values: Levels = self._windows[starts >> 3] >> (32 - (starts & 7) - widths) & ((1 << widths) - 1)
         return values
 
     @property
     def exhausted(self) -> bool:
         """Whether nothing is left but zeros that fill the last byte."""
         rest = self._bits - self._at
-        return rest < 8 and not (rest and self._bytes[self._at >> 3] & ((1 << rest) - 1))
+        return rest < 8 and not (rest and self._last[0] & ((1 << rest) - 1))
