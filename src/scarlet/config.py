@@ -44,6 +44,8 @@ class Config:
     attack: Annotated[Attack, Doc("what they send: labels in the wrong order of classes, or random ones")] = "flip"
     checkpoint_every: Annotated[int, Doc("rounds from one checkpoint to the next; 0 writes none")] = 1
     codec: Annotated[str, Doc("how messages become bytes")] = "reference"
+    uplink_bits: Annotated[int | None, Doc("bits of a label's entry, from clients; None: as the method has it")] = None
+    downlink_bits: Annotated[int | None, Doc("bits of a label's entry, from the server; None: the same")] = None
     workers: Annotated[int | None, Doc("worker processes; None: one for each core; the result is the same")] = None
     device: Annotated[str, Doc("where models run: cpu, cuda, cuda:1")] = "cpu"
 
@@ -66,7 +68,7 @@ class Config:
         for name in ("dropout", "hostile"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}; 0 is none")
-        codec(self.codec)
+        codec(self.codec, self.uplink_bits, self.downlink_bits)
         if self.attack not in get_args(Attack):
             raise unknown("attack", self.attack, get_args(Attack))
         if self.deadline is not None:

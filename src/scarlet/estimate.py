@@ -13,22 +13,28 @@ from scarlet.core.train import evaluate, fit
 from scarlet.costs import play
 from scarlet.problem import Problem
 from scarlet.transport.host import samples
+from scarlet.wire.codec import codec
 
 _PROCESS_BYTES = 300e6  # resident memory of a Python process that has torch loaded
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds and bytes of memory are rough; the bytes on the wire are exact if every client answers."""
+    """Seconds and bytes of memory are rough; the bytes on the wire are exact if every client answers.
+
+    Where labels are entropy coded their bytes depend on what they say, and are counted as if they said nothing.
+    """
 
     seconds: float
     memory_bytes: float
     uplink_bytes: int
     downlink_bytes: int
+    exact: bool  # the bytes on the wire; otherwise there will be more
 
     def __str__(self) -> str:
         return (
             f"about {_duration(self.seconds)}, {self.memory_bytes / 1e9:.1f} GB of memory, "
+            f"{'' if self.exact else 'at least '}"
             f"{self.uplink_bytes / 1e6:.1f} MB up and {self.downlink_bytes / 1e6:.1f} MB down"
         )
 
@@ -43,6 +49,7 @@ def estimate(method: Method, problem: Problem, workers: int) -> Estimate:
         memory_bytes=_memory(problem, workers),
         uplink_bytes=int(traffic.uplink.sum()),
         downlink_bytes=int(traffic.downlink.sum()),
+        exact=not codec(config.codec).derives,
     )
 
 

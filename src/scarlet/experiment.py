@@ -21,7 +21,7 @@ from scarlet.core.train import ServerModel
 from scarlet.errors import ScarletError
 from scarlet.estimate import Estimate, estimate
 from scarlet.flat import flatten, without_place
-from scarlet.methods.registry import Entry, check_method, entry_of
+from scarlet.methods.registry import Entry, assemble, entry_of
 from scarlet.models.registry import ModelFactory, Weights, initial_weights
 from scarlet.problem import Data, Problem, prepare
 from scarlet.records import RoundRecord, RunResult, summarise
@@ -68,13 +68,13 @@ def run(
     config = problem.config
     workers = config.workers or default_workers(len(problem.private))
     flat = flatten(method, config)
-    built = entry.build(method)
-    check_method(built, config)
+    method, built = assemble(method, config)
     ledger = Ledger()
     with _one_thread(), ExitStack() as stack:
-        setup = _setup(method, entry, problem, initial_weights(problem.factory, config.seed))
+        bits = built.uplink_bits, built.downlink_bits
+        setup = _setup(method, entry, problem, bits, initial_weights(problem.factory, config.seed))
         learner = _server_model(setup, problem)
-        wire = codec(config.codec, built.uplink_bits, built.downlink_bits)
+        wire = codec(config.codec, *bits)
         server = Server(built, problem.federation, wire, ledger, learner)
         checkpoints: Checkpoints | None = None
         saved: Mapping[int, Mapping[str, Array]] = {}
@@ -191,7 +191,13 @@ def _record(closed: ClosedRound, measured: tuple[float, float] | None, ledger: L
     )
 
 
-def _setup(method: object, entry: Entry[Any], problem: Problem, weights: Weights) -> Setup:
+def _setup(
+    method: object,
+    entry: Entry[Any],
+    problem: Problem,
+    bits: tuple[int | None, int | None],
+    weights: Weights,
+) -> Setup:
     config = problem.config
     return Setup(
         method=method,
@@ -200,13 +206,13 @@ def _setup(method: object, entry: Entry[Any], problem: Problem, weights: Weights
         weights=weights,
         private=problem.private,
         test=problem.test,
-        classes=problem.data.private.classes,
+        federation=problem.federation,
         training=problem.training,
         codec=config.codec,
+        bits=bits,
         device=config.device,
         rounds=config.rounds,
         eval_every=config.eval_every,
-        public=problem.federation.public,
         troubles=Troubles(config.seed, len(problem.private), config.dropout, config.hostile, config.attack),
     )
 

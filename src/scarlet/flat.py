@@ -16,7 +16,10 @@ from scarlet.methods.registry import entry, entry_of
 def flatten(method: object, config: Config) -> dict[str, object]:
     """The method's name, its own options and the shared ones."""
     assert is_dataclass(method) and not isinstance(method, type)
-    options = {"method": entry_of(method).name, **asdict(method), **asdict(config)}
+    own = asdict(method)
+    # What the shared options leave open is as the method has it.
+    shared = {name: value for name, value in asdict(config).items() if value is not None or name not in own}
+    options = {"method": entry_of(method).name, **own, **shared}
     return {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
 
 

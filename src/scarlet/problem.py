@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scarlet.config import Config, check_per_round
+from scarlet.core.federation import Federation
 from scarlet.core.rng import stream
-from scarlet.core.server import Federation
 from scarlet.core.train import Training
 from scarlet.core.types import DIGEST_BYTES, Images, Index
 from scarlet.data.datasets import PrivateSet, default_data_dir, info, load_private, load_public, public_images

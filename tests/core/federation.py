@@ -9,9 +9,10 @@ import numpy as np
 
 from scarlet.core.cache import CacheTable
 from scarlet.core.client import Client
+from scarlet.core.federation import Federation
 from scarlet.core.method import Answer, Kept, Method
 from scarlet.core.rng import stream
-from scarlet.core.server import ClosedRound, Federation, Learner, Server
+from scarlet.core.server import ClosedRound, Learner, Server
 from scarlet.core.types import CatchUp, Images, Index, Job, Labels, Result, Uplink, Values
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet
@@ -101,8 +102,7 @@ class Town:
 
     def new_client(self, number: int) -> Client:
         """A client that remembers nothing."""
-        known = self.federation
-        return Client(number, self.server.method, known.public_size, known.classes, self.codec, known.public)
+        return Client(number, self.server.method, self.federation, self.codec)
 
     def know(self, known: Mapping[int, Collection[int]]) -> None:
         """Which samples each client answers from now on, where the method's answer is `Knowing`; others know all."""

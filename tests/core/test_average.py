@@ -240,7 +240,7 @@ class Village:
         federation = Federation(clients=len(SIZES), public_size=4, public_per_round=2, classes=CLASSES, seed=0)
         self.model = ServerModel(network(), self.public, images(0), HOW)
         self.server = Server(self.method, federation, self.codec, Ledger(), self.model)
-        self.clients = [Client(number, self.method, 4, CLASSES, self.codec) for number in range(len(SIZES))]
+        self.clients = [Client(number, self.method, federation, self.codec) for number in range(len(SIZES))]
         self.trained: dict[int, dict[str, Tensor]] = {}  # what each client's model became
 
     def answers(self, seed: int = 10) -> dict[int, list[bytes]]:

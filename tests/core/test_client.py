@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from scarlet.core.cache import ABSENT
 from scarlet.core.client import LAST_ROUND, Client
+from scarlet.core.federation import Federation
 from scarlet.core.types import (
     EVERYBODY,
     Accepted,
@@ -39,6 +40,7 @@ CODEC = Reference()
 METHOD = METHODS["scarlet, delete"]()
 SIZE, CLASSES, NUMBER = 10, 2, 4
 PUBLIC = bytes.fromhex("00c0ffee00c0ffee")
+FEDERATION = Federation(clients=5, public_size=SIZE, public_per_round=4, classes=CLASSES, seed=0, public=PUBLIC)
 
 
 def i64(*numbers: int) -> Index:
@@ -73,7 +75,7 @@ def sent(*messages: Message) -> bytes:
 
 
 def new_client() -> Client:
-    return Client(NUMBER, METHOD, SIZE, CLASSES, CODEC, PUBLIC)
+    return Client(NUMBER, METHOD, FEDERATION, CODEC)
 
 
 def job_of(client: Client, *messages: Message) -> Job:

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from scarlet.core.cache import ABSENT, CacheTable, Delta, Duration, OnExpiry, recall, store
 from scarlet.core.client import Client
 from scarlet.core.delta import Memory, Sent, name_of
+from scarlet.core.federation import Federation
 from scarlet.core.method import Fold, Method
 from scarlet.core.persist import client_arrays, restore_client, restore_server, server_arrays, server_numbers
-from scarlet.core.server import Federation, Server
+from scarlet.core.server import Server
 from scarlet.core.types import (
     NOTHING,
     Accepted,
@@ -120,7 +121,7 @@ class World:
         return Server(self.method, SMALL, self.codec, Ledger())
 
     def new_client(self, number: int) -> Client:
-        return Client(number, self.method, SMALL.public_size, SMALL.classes, self.codec)
+        return Client(number, self.method, SMALL, self.codec)
 
     def mishap(self, client: int, kind: Mishap) -> None:
         self.events[kind] += 1

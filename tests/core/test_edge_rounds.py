@@ -16,8 +16,9 @@ import pytest
 
 from scarlet.core.cache import ABSENT, NoCache
 from scarlet.core.check import SUM_TOLERANCE
+from scarlet.core.federation import Federation
 from scarlet.core.method import Method
-from scarlet.core.server import ClosedRound, Federation
+from scarlet.core.server import ClosedRound
 from scarlet.core.types import Job, Labels, Resync, Values
 from scarlet.errors import MessageError
 from scarlet.methods.registry import METHODS
@@ -100,7 +101,7 @@ class Watched:
     def __init__(self, variant: Variant, federation: Federation = FEDERATION) -> None:
         self.method, self.literal, self.federation = variant.method, variant.literal, federation
         self.model = Table(federation)
-        say = few_labels if self.method.uplink_bits < 32 else soft_labels
+        say = few_labels if (self.method.uplink_bits or 32) < 32 else soft_labels
         self.town = Town(self.method, federation, self.model, say)
         self.mean: dict[int, Row] = {}  # sample -> the plain mean of its last answers
         self.taught: dict[int, Values] = {}  # sample -> the label that was taught of it last

@@ -12,9 +12,10 @@ import numpy.typing as npt
 import pytest
 
 from scarlet.core.cache import ABSENT, CacheTable, Duration, OnExpiry
+from scarlet.core.federation import Federation
 from scarlet.core.holdings import Holdings
 from scarlet.core.persist import server_arrays
-from scarlet.core.server import Federation, Server
+from scarlet.core.server import Server
 from scarlet.core.types import Broadcast, CatchUp, Job, Labels, Result, Resync, Signal, Sync, Uplink
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.wire import frame

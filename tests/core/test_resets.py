@@ -225,7 +225,7 @@ def test_a_client_with_another_public_set_never_trains_and_both_fingerprints_are
     federation = replace(FEDERATION, public=bytes.fromhex("0123456789abcdef"))
     town = Town(METHODS["scarlet, refresh"](), federation)
     fingerprint = bytes.fromhex("fedcba9876543210")
-    other = Client(0, town.server.method, federation.public_size, federation.classes, town.codec, fingerprint)
+    other = Client(0, town.server.method, replace(federation, public=fingerprint), town.codec)
     for _ in range(3):
         downlink = town.server.open_round()[0]
         before = entries(other.state.cache)

@@ -10,8 +10,10 @@ import pytest
 
 from scarlet.core.cache import ABSENT
 from scarlet.core.check import entropy
+from scarlet.core.federation import Federation
 from scarlet.core.method import Method
-from scarlet.core.server import REPORT_LIMIT, ClosedRound, Federation, Server
+from scarlet.core.schedule import Known
+from scarlet.core.server import REPORT_LIMIT, ClosedRound, Server
 from scarlet.core.types import Broadcast, CatchUp, Index, Labels, Message, Report, Resync, Uplink, Values
 from scarlet.errors import MessageError
 from scarlet.methods.cfd import CfdConfig, cfd
@@ -360,9 +362,9 @@ def test_a_message_larger_than_any_answer_is_refused_before_it_is_decoded() -> N
     class Watched(Reference):
         longest = 0
 
-        def decode(self, data: bytes) -> Message:
+        def decode(self, data: bytes, known: Known | None = None) -> Message:
             self.longest = max(self.longest, len(data))
-            return super().decode(data)
+            return super().decode(data, known)
 
     federation = replace(FEDERATION, public_size=600, public_per_round=500)
     codec = Watched()

@@ -94,6 +94,12 @@ def test_a_downlink_that_is_cut_between_two_of_its_messages_breaks_no_invariant(
     assert cuts > 10
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_no_schedule_of_faults_breaks_an_invariant_where_draws_are_derived(name: str) -> None:
+    for seed in range(25):
+        play_schedule(seed, "compact", name)
+
+
 def test_a_schedule_is_the_same_every_time() -> None:
     assert play_schedule(7) == play_schedule(7)
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from scarlet.core.cache import OnExpiry
-from scarlet.core.server import Federation
+from scarlet.core.federation import Federation
 from scarlet.costs import Cost, CostsConfig, Traffic, costs, play
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from scarlet.core.server import Federation, Server
+from scarlet.core.federation import Federation
+from scarlet.core.server import Server
 from scarlet.core.train import Training
 from scarlet.data import Augment
 from scarlet.errors import MessageError
@@ -50,6 +51,9 @@ def data() -> Resident:
     )
 
 
+FEDERATION = Federation(clients=CLIENTS, public_size=30, public_per_round=10, classes=CLASSES, seed=0)
+
+
 def setup() -> Setup:
     """Five clients with batch norm and augmentation, so that all that draws or remembers takes part."""
     factory = model_factory("cnn32", CLASSES, SHAPE)
@@ -60,20 +64,19 @@ def setup() -> Setup:
         weights=initial_weights(factory, 0),
         private=[np.arange(12 * k, 12 * k + 12) for k in range(CLIENTS)],
         test=[np.arange(4 * k, 4 * k + 4) for k in range(CLIENTS)],
-        classes=CLASSES,
+        federation=FEDERATION,
         training=Training(1, 1, 0.1, 0.1, 5, Augment(padding=2, flip=True), seed=0),
         codec="reference",
+        bits=(None, None),
         device="cpu",
         rounds=4,
         eval_every=2,
-        public=bytes(8),
         troubles=Troubles(seed=0, clients=CLIENTS),
     )
 
 
 def server() -> Server:
-    federation = Federation(clients=CLIENTS, public_size=30, public_per_round=10, classes=CLASSES, seed=0)
-    return Server(scarlet(ScarletConfig(cache_duration=1)), federation, codec("reference"), Ledger())
+    return Server(scarlet(ScarletConfig(cache_duration=1)), FEDERATION, codec("reference"), Ledger())
 
 
 def children() -> list[BaseProcess]:

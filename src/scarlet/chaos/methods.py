@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scarlet.core.cache import OnExpiry
+from scarlet.core.federation import Federation
 from scarlet.core.method import Answer, Kept, Method
-from scarlet.core.server import Federation
 from scarlet.core.types import Images, Labels
 from scarlet.methods.cfd import CfdConfig, cfd
 from scarlet.methods.comet import CometConfig, comet

@@ -10,11 +10,13 @@ import numpy.typing as npt
 from scarlet.chaos.disk import SimulatedDisk
 from scarlet.checkpoint import Snapshot, Store
 from scarlet.core.client import Client
+from scarlet.core.federation import Federation
 from scarlet.core.method import Method
 from scarlet.core.persist import client_arrays, restore_client, restore_server, server_arrays, server_numbers
 from scarlet.core.rng import stream
-from scarlet.core.server import Federation, Server
-from scarlet.core.types import Index, Job, Labels, Result, Values
+from scarlet.core.schedule import Known, Rules
+from scarlet.core.server import Server
+from scarlet.core.types import Index, Job, Labels, Result, Uplink, Values
 from scarlet.wire.codec import Codec, codec
 from scarlet.wire.ledger import Ledger
 
@@ -60,19 +62,13 @@ class ClientNode:
         self.number = number
         self.disk = disk
         self.said: dict[bytes, Labels | Values] = {}  # answer -> all that it says, for the judge
+        self.unsent: dict[bytes, int] = {}  # answer -> labels in it that were not sent again
         self.boot()
 
     def boot(self) -> None:
         """Start the process anew from its disk."""
         federation = self.world.federation
-        self.client = Client(
-            self.number,
-            self.world.method,
-            federation.public_size,
-            federation.classes,
-            self.world.wire(),
-            federation.public,
-        )
+        self.client = Client(self.number, self.world.method, federation, self.world.wire())
         self.weights = self.world.start()
         self.store = Store(self.disk)
         self.saves = 0
@@ -108,6 +104,9 @@ class ClientNode:
             answered = method.answer(Labels(job.request, value), state.kept)
             heard = self.client.codec.heard_by_server(answered.value)
             self.said[messages[0]] = Labels(answered.index, heard)
+            answer = self.client.codec.decode(messages[0], Known(Rules(method, world.federation), job.request))
+            assert isinstance(answer, Uplink)
+            self.unsent[messages[0]] = len(answer.same)
         self.saves += 1
         arrays = client_arrays(self.client.state) | {"weights": self.weights}
         self.store.save(Snapshot(self.saves, {}, {"client": arrays}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,12 +13,14 @@ from scarlet.chaos.methods import METHODS
 from scarlet.chaos.nodes import ClientNode, ServerNode, World
 from scarlet.core.cache import recall
 from scarlet.core.check import SUM_TOLERANCE
+from scarlet.core.federation import Federation
 from scarlet.core.persist import client_arrays, server_arrays
 from scarlet.core.rng import stream
-from scarlet.core.server import ClosedRound, Federation, Lessons
-from scarlet.core.types import Job, Labels, Parameters, Report, Resync, Signal, Uplink, Values
+from scarlet.core.server import ClosedRound, Lessons
+from scarlet.core.types import Job, Labels, Report, Resync, Signal, Values
 from scarlet.errors import MessageError
 from scarlet.wire import frame
+from scarlet.wire.codec import KINDS
 
 _QUIET_ROUNDS = 2  # without faults, at the end: all must be well again
 
@@ -81,7 +83,11 @@ def _world(seed: int, codec_name: str, rng: np.random.Generator, method: str | N
     features = rng.normal(size=(public_size, 4)).astype(np.float32)
     # SCARLET is drawn as often as all others together.
     name = method or (list(METHODS)[rng.integers(len(METHODS))] if rng.random() < 0.5 else "scarlet")
-    return World(METHODS[name](rng, federation), federation, codec_name, features)
+    built = METHODS[name](rng, federation)
+    if built.uplink_bits is None:
+        up, down = (bits if bits else None for bits in rng.choice([0, 4, 8, 16, 32], 2).tolist())
+        built = replace(built, uplink_bits=up, downlink_bits=down)
+    return World(built, federation, codec_name, features)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +228,7 @@ class _Play:
             node.disk.crash()
             node.boot()
             return []
-        if isinstance(self.wire.decode(task[0]), Resync):
+        if frame.unwrap(task[0]).kind == KINDS[Resync]:
             self.events["resync"] += 1
             if genuine and client not in self.troubled:  # a downlink may have been cut before what the client lacks
                 raise Violation(f"client {client} is out of step, though nothing happened to it")
@@ -234,24 +240,18 @@ class _Play:
         if not genuine:
             self.doomed += 1
         else:
-            decoded = self.wire.decode(message)
-            current = (decoded.round, decoded.attempt) == self._now()
-            match decoded:
-                case Report():
-                    second = client in self.reported
-                case Resync():
-                    second = client in self.accepted or client in self.reset
-                case _:
-                    second = client in self.accepted
-            if not current or second:
+            outer = frame.unwrap(message)
+            report, resync = (outer.kind == KINDS[kind] for kind in (Report, Resync))
+            second = client in self.reported if report else client in self.accepted
+            if (outer.round, outer.attempt) != self._now() or second or (resync and client in self.reset):
                 self.doomed += 1
-            elif isinstance(decoded, Report):
+            elif report:
                 self.reported.add(client)
-            elif isinstance(decoded, Uplink | Parameters):
-                self.accepted[client] = self.nodes[client].said[message]
-                self.events["labels not sent again"] += len(decoded.same) if isinstance(decoded, Uplink) else 0
-            elif isinstance(decoded, Resync):
+            elif resync:
                 self.reset.add(client)
+            else:
+                self.accepted[client] = self.nodes[client].said[message]
+                self.events["labels not sent again"] += self.nodes[client].unsent.get(message, 0)
         server.take(client, message)
 
     def _now(self) -> tuple[int, int]:

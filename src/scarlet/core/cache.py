@@ -102,7 +102,8 @@ class NoCache:
         return index
 
     def commit(self, table: CacheTable, fresh: Labels, index: Index, round: int) -> Sync:
-        return Sync(round, fresh.index, None, fresh.value, np.empty(0, np.int64))
+        dropped = index[~_member(index, fresh.index, len(table.stamp))]
+        return Sync(round, fresh.index, None, fresh.value, dropped)
 
 
 @dataclass(frozen=True, slots=True)

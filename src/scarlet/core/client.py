@@ -11,13 +11,15 @@ import numpy as np
 
 from scarlet.core.cache import ABSENT, CacheTable, recall, store
 from scarlet.core.delta import Memory, Sent, name_of
+from scarlet.core.federation import Federation
 from scarlet.core.method import Kept, Method
+from scarlet.core.schedule import Known, OutOfStep, Rules, Schedule
 from scarlet.core.types import (
-    DIGEST_BYTES,
     EVERYBODY,
     Accepted,
     Broadcast,
     CatchUp,
+    History,
     Job,
     Labels,
     Lesson,
@@ -43,6 +45,7 @@ class ClientState:
     cache: CacheTable
     sent: Sent | None = None  # under delta coding: its own last labels
     kept: Kept | None = None  # what the method had it work out once; None: not yet
+    schedule: Schedule | None = None  # the stamps of the server's cache, where messages leave them out
     downlink: bytes = b""  # a hash of the last downlink that it answered
     reply: list[bytes] = field(default_factory=list)  # the answer to that
 
@@ -58,18 +61,19 @@ class Client:
         self,
         number: int,
         method: Method,
-        public_size: int,
-        classes: int,
+        federation: Federation,
         codec: Codec,
-        public: bytes = bytes(DIGEST_BYTES),
     ) -> None:
         self.number = number
         self.method = method
         self.codec = codec
-        self.public = public  # the fingerprint of the public set that this client holds
+        self.public = federation.public  # the fingerprint of the public set that this client holds
+        self._rules = Rules(method, federation)
+        size, classes = federation.public_size, federation.classes
         self.state = ClientState(
-            CacheTable.empty(public_size, *method.label_shape(classes)),
-            Sent(Memory.empty(public_size, classes)) if method.delta else None,
+            CacheTable.empty(size, *method.label_shape(classes)),
+            Sent(Memory.empty(size, classes)) if method.delta else None,
+            schedule=Schedule.empty(size) if codec.derives else None,
         )
 
     def receive(self, downlink: bytes) -> Job | list[bytes]:
@@ -77,12 +81,19 @@ class Client:
         key = blake2b(downlink, digest_size=16).digest()
         if key == self.state.downlink:
             return self.state.reply
-        heard = self._read(downlink)
+        known = Known(self._rules, schedule=self.state.schedule)
+        try:
+            heard = self._read(downlink, known)
+        except OutOfStep:
+            first = frame.unwrap(frame.split(downlink)[0])
+            return [self.codec.encode(Resync(first.round, first.attempt, self.number))]
         broadcast = heard.broadcast
         try:
             teacher = self._teacher(broadcast, heard.catch_up)
         except MessageError:
             return [self.codec.encode(Resync(broadcast.round, broadcast.attempt, self.number))]
+        if known.after is not None:
+            self.state.schedule = known.after
         if heard.lesson is not None:
             teacher = heard.lesson
         if self.state.sent is not None and heard.accepted is not None:
@@ -103,18 +114,25 @@ class Client:
 
     def _answer(self, job: Job, labels: Labels) -> bytes:
         labels = self.method.answer(labels, self.state.kept or {})
-        sent = self.state.sent
+        sent, known = self.state.sent, Known(self._rules, job.request)
         if sent is None:
-            return self.codec.encode(Uplink(job.round, job.attempt, self.number, labels))
+            return self.codec.encode(Uplink(job.round, job.attempt, self.number, labels), known)
         labels = Labels(labels.index, self.codec.heard_by_server(labels.value))
         changed, same = sent.split(labels)
-        answer = self.codec.encode(Uplink(job.round, job.attempt, self.number, changed, same, sent.memory.name))
+        message = Uplink(job.round, job.attempt, self.number, changed, same, sent.memory.name)
+        answer = self.codec.encode(message, known)
         sent.note(labels, name_of(answer))
         return answer
 
-    def _read(self, downlink: bytes) -> _Heard:
+    def _read(self, downlink: bytes, known: Known) -> _Heard:
         """The messages of a downlink, checked against what this client knows of the federation."""
-        heard = _Heard.of([self.codec.decode(part) for part in frame.split(downlink)], self.number)
+        if not downlink:
+            raise MessageError(f"client {self.number} was sent nothing, not a Broadcast and what goes with it")
+        first, *others = frame.split(downlink)
+        messages = [self.codec.decode(part, known) for part in others]
+        # The history comes last, and is what a broadcast may need to be understood.
+        known.history = next((message for message in messages if isinstance(message, History)), None)
+        heard = _Heard.of([self.codec.decode(first, known), *messages], self.number)
         broadcast = heard.broadcast
         if broadcast.public != self.public:
             raise MessageError(
@@ -194,6 +212,8 @@ class _Heard:
                     found["accepted"] = message.name
                 case Parameters() if at and "parameters" not in found:
                     found["parameters"] = message.value
+                case History() if at and not isinstance(messages[at - 1], History):
+                    pass
                 case _:
                     kinds = ", ".join(type(each).__name__ for each in messages)
                     raise MessageError(f"client {client} was sent {kinds}, not a Broadcast and what goes with it")
@@ -202,8 +222,6 @@ class _Heard:
                 raise MessageError(f"client {client} was sent parts of different rounds")
             if not isinstance(message, Broadcast) and message.client not in (client, EVERYBODY):
                 raise MessageError(f"client {client} was sent a {type(message).__name__} that is not meant for it")
-        if not found:
-            raise MessageError(f"client {client} was sent nothing, not a Broadcast and what goes with it")
         return cls(**found)
 
     @property

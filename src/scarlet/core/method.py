@@ -13,7 +13,6 @@ from scarlet.core.cache import CachePolicy, NoCache
 from scarlet.core.rng import draw
 from scarlet.core.types import Images, Index, Labels, Values
 from scarlet.errors import ConfigError
-from scarlet.wire.quantise import check_bits
 
 Select = Callable[[np.random.Generator, int, int], Index]
 Kept = Mapping[str, npt.NDArray[np.generic]]
@@ -75,14 +74,12 @@ class Method:
     personal: bool = False  # the server sends each client the one teacher that it chose for it
     distil_weight: float = 1.0  # lambda: of a client's distillation loss
     restart: bool = False  # clients begin each round's distillation from the initial weights
-    uplink_bits: int = 32  # b_up: of each entry of a label; 1: its largest entry alone; 32: float32
-    downlink_bits: int = 32  # b_down
+    uplink_bits: int | None = None  # b_up, of each entry of a label; 32: float32; None: as the codec has it
+    downlink_bits: int | None = None  # b_down
     delta: bool = False  # a client sends only the labels that differ from those last accepted
     exchange: Literal["labels", "weights", "nothing"] = "labels"
 
     def __post_init__(self) -> None:
-        check_bits("uplink_bits", self.uplink_bits)
-        check_bits("downlink_bits", self.downlink_bits)
         if not (np.isfinite(self.distil_weight) and self.distil_weight > 0):
             raise ConfigError(f"distil_weight must be more than 0, got {self.distil_weight}; the paper uses 1")
         caches = not isinstance(self.cache, NoCache)

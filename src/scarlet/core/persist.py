@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from scarlet.core.client import ClientState
 from scarlet.core.delta import Memory
-from scarlet.core.server import Lessons, ServerState
-from scarlet.core.types import Labels, Sync
+from scarlet.core.schedule import Schedule
+from scarlet.core.server import Lessons, Progress, ServerState
+from scarlet.core.types import Exceptional, Labels, Sync
 from scarlet.wire.ledger import COLUMNS, Bytes, Ledger
 
 Array = npt.NDArray[np.generic]
@@ -31,8 +32,12 @@ def server_arrays(state: ServerState) -> dict[str, Array]:
         arrays |= _memory_arrays(f"accepted.{number}", memory)
     if state.lessons is not None:
         arrays |= {f"lessons.{name}": getattr(state.lessons, name) for name in ("index", "value", "choice")}
+        arrays["lessons.drawn"] = np.array([state.lessons.drawn])
+    if state.progress is not None:
+        arrays |= _progress_arrays(state.progress)
     if state.sync is not None:
         arrays |= {"sync.index": state.sync.index, "sync.fresh": state.sync.fresh, "sync.dropped": state.sync.dropped}
+        arrays["sync.attempt"] = np.array([state.sync.attempt])
         if state.sync.signal is not None:
             arrays["sync.signal"] = state.sync.signal
     return arrays
@@ -61,7 +66,10 @@ def restore_server(
             arrays["lessons.index"].astype(np.int64),
             arrays["lessons.value"].astype(np.float32),
             arrays["lessons.choice"].astype(np.int32),
+            int(arrays["lessons.drawn"].astype(np.int64)[0]),
         )
+    if state.progress is not None:
+        _restore_progress(state.progress, arrays)
     state.round = _whole(numbers["round"])
     state.attempt = _whole(numbers["attempt"])
     state.digest = bytes.fromhex(str(numbers["digest"]))
@@ -73,6 +81,7 @@ def restore_server(
             None if signal is None else signal.astype(np.int64),
             arrays["sync.fresh"].astype(np.float32),
             arrays["sync.dropped"].astype(np.int64),
+            int(arrays["sync.attempt"].astype(np.int64)[0]),
         )
     totals = numbers["ledger"]
     assert isinstance(totals, dict)
@@ -91,6 +100,9 @@ def client_arrays(state: ClientState) -> dict[str, Array]:
         arrays[f"reply.{number}"] = np.frombuffer(message, np.uint8)
     for name, array in (state.kept or {}).items():
         arrays[f"kept.{name}"] = array
+    if state.schedule is not None:
+        arrays |= {"schedule.stamps": state.schedule.stamps, "schedule.before": state.schedule.before}
+        arrays["schedule.round"] = np.array([state.schedule.round])
     if state.sent is not None:
         arrays |= _memory_arrays("sent", state.sent.memory)
         arrays["sent.base"] = np.frombuffer(state.sent.base, np.uint8)
@@ -109,6 +121,12 @@ def restore_client(state: ClientState, arrays: Mapping[str, Array]) -> None:
     state.reply = [arrays[name].tobytes() for name in names]
     kept = {name.removeprefix("kept."): np.array(arrays[name]) for name in arrays if name.startswith("kept.")}
     state.kept = kept or None
+    if state.schedule is not None:
+        state.schedule = Schedule(
+            arrays["schedule.stamps"].astype(np.int32),
+            arrays["schedule.before"].astype(np.int32),
+            int(arrays["schedule.round"].astype(np.int64)[0]),
+        )
     if state.sent is not None:
         _restore_memory(state.sent.memory, "sent", arrays)
         state.sent.base = arrays["sent.base"].tobytes()
@@ -117,6 +135,30 @@ def restore_client(state: ClientState, arrays: Mapping[str, Array]) -> None:
             index, value = arrays["before.index"].astype(np.int64), arrays["before.value"].astype(np.float32)
             state.sent.before = Labels(index, value)
             state.sent.known = arrays["before.known"].astype(np.bool_)
+
+
+def _progress_arrays(progress: Progress) -> dict[str, Array]:
+    odd = progress.exceptions
+    return {
+        "progress.before": progress.before,
+        "progress.applied": progress.applied,
+        "progress.forgotten": np.array([progress.forgotten]),
+        # For each exception: its round, its attempt, and how many of the samples that follow were dropped.
+        "progress.exceptions": np.array([[each.round, each.attempt, len(each.dropped)] for each in odd], np.int64),
+        "progress.dropped": np.concatenate([np.empty(0, np.int64), *(each.dropped for each in odd)]),
+    }
+
+
+def _restore_progress(progress: Progress, arrays: Mapping[str, Array]) -> None:
+    progress.before = arrays["progress.before"].astype(np.int32)
+    progress.applied = arrays["progress.applied"].astype(np.int32)
+    progress.forgotten = int(arrays["progress.forgotten"].astype(np.int64)[0])
+    odd = arrays["progress.exceptions"].astype(np.int64).reshape(-1, 3)
+    dropped = np.split(arrays["progress.dropped"].astype(np.int64), np.cumsum(odd[:, 2])[:-1]) if len(odd) else []
+    progress.exceptions = [
+        Exceptional(int(round), int(attempt), samples)
+        for (round, attempt, _), samples in zip(odd.tolist(), dropped, strict=True)
+    ]
 
 
 def _memory_arrays(name: str, memory: Memory) -> dict[str, Array]:

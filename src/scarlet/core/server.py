@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from scarlet.core.average import AverageOfModels
-from scarlet.core.cache import CacheTable, recall
+from scarlet.core.cache import ABSENT, CacheTable, recall
 from scarlet.core.check import check_distributions, entropy
 from scarlet.core.delta import Memory, name_of
+from scarlet.core.federation import Federation
 from scarlet.core.holdings import Holdings
 from scarlet.core.method import Fold, Method, Teachers
 from scarlet.core.rng import draw, stream
+from scarlet.core.schedule import Known, Rules
 from scarlet.core.types import (
     DIGEST_BYTES,
     EVERYBODY,
@@ -25,20 +27,25 @@ from scarlet.core.types import (
     Accepted,
     Broadcast,
     CatchUp,
+    Exceptional,
+    History,
     Index,
     Labels,
     Lesson,
     Parameters,
     Report,
     Resync,
+    Stamps,
     Sync,
     Uplink,
     Values,
 )
 from scarlet.errors import MessageError
+from scarlet.wire import frame
 from scarlet.wire.codec import Codec
 from scarlet.wire.ledger import Column, Ledger
 
+KEPT_ROUNDS = 256  # exceptions older than this are forgotten
 REPORT_LIMIT = 4096  # bytes; a client's metrics are a few numbers
 
 
@@ -62,23 +69,32 @@ class Learner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Federation:
-    """What server and clients agree on before the first round."""
+@dataclass(slots=True)
+class Progress:
+    """What the server keeps so that clients can work out the stamps of its cache."""
 
-    clients: int
-    public_size: int
-    public_per_round: int
-    classes: int
-    seed: int
-    participation: float = 1.0  # the share of clients that a round asks
-    min_answers: int = 1  # a round with fewer is tried again
-    public: bytes = bytes(DIGEST_BYTES)  # the fingerprint of the public set
+    before: Stamps  # i32[P]: the stamps as of the end of the round before the closed one
+    applied: npt.NDArray[np.int32]  # i32[K]: the last round whose sync each client is known to have applied; -1: none
+    exceptions: list[Exceptional] = field(default_factory=list)  # of the last rounds, the closed one included
+    forgotten: int = 0  # exceptions up to this round are no longer kept
 
-    @property
-    def asked(self) -> int:
-        """How many clients a round asks: round(p K), and at least one."""
-        return max(1, round(self.participation * self.clients))
+    def note(self, sync: Sync) -> None:
+        """Take down a round if it was an exception."""
+        if sync.attempt or len(sync.dropped):
+            self.exceptions.append(Exceptional(sync.round, sync.attempt, sync.dropped))
+        while self.exceptions and self.exceptions[0].round <= sync.round - KEPT_ROUNDS:
+            self.forgotten = self.exceptions.pop(0).round
+
+    def since(self, round: int) -> int:
+        """The last exceptional round up to a round; 0: none."""
+        return max((each.round for each in self.exceptions if each.round <= round), default=self.forgotten)
+
+    def history(self, client: int, until: int) -> tuple[int, tuple[Exceptional, ...]] | None:
+        """After which round a client needs exceptions named, and those; None if it needs the stamps themselves."""
+        after = int(self.applied[client])
+        if after < self.forgotten or after < 0:
+            return None
+        return after, tuple(each for each in self.exceptions if after < each.round <= until)
 
 
 @dataclass(slots=True)
@@ -88,6 +104,7 @@ class Lessons:
     index: Index  # i64[n]
     value: Values  # f32[n, C + 1, N]: the teachers, and at last their plain mean
     choice: npt.NDArray[np.int32]  # i32[K, n]: each client's teacher; whoever did not answer is taught the mean
+    drawn: int  # the attempt at which the round was closed
 
     def of(self, client: int) -> Labels:
         return Labels(self.index, self.value[np.arange(len(self.index)), self.choice[client]])
@@ -102,6 +119,7 @@ class ServerState:
     target: Values | None = None  # f32[P, N]: what its model learned of each cached sample, if not what was taught
     accepted: list[Memory] | None = None  # under delta coding: each client's last labels
     lessons: Lessons | None = None
+    progress: Progress | None = None  # where the codec leaves out what clients can work out
     round: int = 0  # the last round that was closed
     attempt: int = 0  # how often the round after it has failed
     sync: Sync | None = None  # of the closed round
@@ -168,7 +186,9 @@ class Server:
             Holdings.empty(federation.clients, size, method.cache.duration),
             target=np.zeros((size, classes), np.float32) if method.keeps_targets else None,
             accepted=[Memory.empty(size, classes) for _ in range(federation.clients)] if method.delta else None,
+            progress=_no_progress(federation) if codec.derives else None,
         )
+        self._rules = Rules(method, federation)
         self._open: _OpenRound | None = None
         self._rejections: Counter[str] = Counter()  # of all attempts at the round
 
@@ -178,13 +198,12 @@ class Server:
         round, attempt = state.round + 1, state.attempt
         rng = stream(federation.seed, "server", round=round, attempt=attempt, purpose="clients")
         asked = draw(rng, federation.clients, federation.asked)
-        index = np.empty(0, np.int64)
-        if self.method.exchange == "labels":
-            rng = stream(federation.seed, "server", round=round, attempt=attempt, purpose="select")
-            index = self.method.select(rng, federation.public_size, federation.public_per_round)
+        index = self._rules.index(round, attempt)
         request = self.method.cache.request(state.cache, index, round)
-        broadcast = Broadcast(round, attempt, request, state.sync, state.digest, federation.public)
-        shared, payload = self.codec.encode(broadcast), self.codec.payload(broadcast)
+        since = state.progress.since(round - 2) if state.progress is not None else 0
+        broadcast = Broadcast(round, attempt, request, state.sync, state.digest, federation.public, since)
+        shared = self.codec.encode(broadcast)
+        payload = self.codec.payload(broadcast, shared)
         answer: Uplink | Parameters
         value = np.zeros((len(request), federation.classes), np.float32)
         base = bytes([1]) * DIGEST_BYTES if self.method.delta else NOTHING
@@ -193,7 +212,8 @@ class Server:
         if self.method.exchange == "weights":
             assert self.learner is not None
             answer = Parameters(round, attempt, EVERYBODY, 0, self.learner.parameters())
-            shared, payload = shared + self.codec.encode(answer), payload + self.codec.payload(answer)
+            model = self.codec.encode(answer)
+            shared, payload = shared + model, payload + self.codec.payload(answer, model)
             average = AverageOfModels(len(answer.value), len(asked))
         self._open = now = _OpenRound(
             round,
@@ -223,6 +243,11 @@ class Server:
             self._rejections[error.reason] += 1
             column, payload = "rejected", 0
         self.ledger.add(column, sender, size=len(data), payload=payload)
+
+    @property
+    def request(self) -> Index:
+        """The samples that the round under way asks for (I_req)."""
+        return self._now().request
 
     @property
     def rejections(self) -> Mapping[str, int]:
@@ -278,20 +303,24 @@ class Server:
             index = np.sort(np.concatenate([hits, fresh.index]))
             self._learn(Labels(index, state.target[index]), now.round)
             if isinstance(fresh, Teachers) and self.method.personal:
-                return self._assign(fresh)
+                return self._assign(fresh, now.attempt)
             value = fresh.value
             if self.method.teach == "model" and self.learner is not None:
                 value = self.learner.predict(fresh.index)
                 check_distributions(value, "the server's model")
             fresh = Labels(fresh.index, self.codec.heard_by_clients(value))
-        sync = self.method.cache.commit(state.cache, fresh, now.index, now.round)
+        before = state.cache.stamp.copy() if state.progress is not None else None
+        sync = replace(self.method.cache.commit(state.cache, fresh, now.index, now.round), attempt=now.attempt)
+        if state.progress is not None and before is not None:
+            state.progress.before = before
+            state.progress.note(sync)
         if sync.signal is not None:
             state.holdings.commit(sync)
         taught = recall(state.cache, sync)
         state.sync, state.digest = sync, taught.digest()
         return taught
 
-    def _assign(self, fresh: Teachers) -> Labels:
+    def _assign(self, fresh: Teachers, attempt: int) -> Labels:
         """Keep for each client the teacher that was chosen for it; return the mean of all."""
         teachers = fresh.value.shape[1]
         choice = np.full((self.federation.clients, len(fresh.index)), teachers, np.int32)
@@ -299,7 +328,7 @@ class Server:
             choice[client] = np.where(chosen < 0, teachers, chosen)
         mean = Labels(fresh.index, fresh.mean)
         value = self.codec.heard_by_clients(np.concatenate([fresh.value, fresh.mean[:, np.newaxis]], axis=1))
-        self.state.lessons = Lessons(fresh.index, value, choice)
+        self.state.lessons = Lessons(fresh.index, value, choice, attempt)
         return mean
 
     def _learn(self, labels: Labels, round: int) -> None:
@@ -311,13 +340,13 @@ class Server:
             raise MessageError(f"client {sender} was not asked", "unknown client")
         if len(data) > now.size_limit:
             raise MessageError(f"client {sender} sends {len(data)} bytes; at most {now.size_limit}", "too large")
-        message = self.codec.decode(data)
-        if (message.round, message.attempt) != (now.round, now.attempt):
-            raise MessageError(f"client {sender} answers round {message.round} in round {now.round}", "wrong round")
-        if isinstance(message, Broadcast | CatchUp | Lesson | Accepted) or message.client != sender:
+        outer = frame.unwrap(data)
+        if (outer.round, outer.attempt) != (now.round, now.attempt):  # it may not be readable in another round
+            raise MessageError(f"client {sender} answers round {outer.round} in round {now.round}", "wrong round")
+        message = self.codec.decode(data, Known(self._rules, now.request))
+        if isinstance(message, Broadcast | CatchUp | Lesson | Accepted | History) or message.client != sender:
             raise MessageError(f"client {sender} sends what only somebody else may send", "unknown client")
-        # A report need not be written as this side would write it, so its payload is what its frame leaves.
-        payload = len(data) - (self.codec.size(message) - self.codec.payload(message))
+        payload = self.codec.payload(message, data)
         match message:
             case Report():
                 if sender in now.reports:
@@ -338,6 +367,8 @@ class Server:
                 now.average.add(message)
         now.answered.add(sender)
         self.state.holdings.acknowledge(sender, self.state.round)
+        if self.state.progress is not None:
+            self.state.progress.applied[sender] = self.state.round
         return "uplink", payload
 
     def _take_labels(self, message: Uplink, data: bytes, now: _OpenRound) -> None:
@@ -362,6 +393,8 @@ class Server:
             raise MessageError(f"client {sender} asks for a second reset", "second reset")
         now.reset.add(sender)
         self.state.holdings.forget(sender)
+        if self.state.progress is not None:
+            self.state.progress.applied[sender] = -1
         now.waiting[sender] = self._downlink(sender, self._held(), reset=True)
         self.ledger.add("downlink", sender, size=len(now.broadcast), payload=now.payload)
 
@@ -379,15 +412,30 @@ class Server:
             labels = Labels(missing, state.cache.value[missing])
             parts.append(self._personal(CatchUp(now.round, now.attempt, client, reset, labels), "catch_up"))
         if state.lessons is not None:
-            parts.append(self._personal(Lesson(now.round, now.attempt, client, state.lessons.of(client)), "downlink"))
+            lesson = Lesson(now.round, now.attempt, client, state.lessons.of(client), state.lessons.drawn)
+            parts.append(self._personal(lesson, "downlink"))
+        if state.progress is not None and state.sync is not None:
+            parts += self._history(client, state.progress)
         if state.accepted is not None:
             name = state.accepted[client].name
             parts.append(self._personal(Accepted(now.round, now.attempt, client, name), "downlink"))
         return b"".join(parts)
 
-    def _personal(self, message: CatchUp | Lesson | Accepted, column: Column) -> bytes:
-        data = self.codec.encode(message)
-        self.ledger.add(column, message.client, size=len(data), payload=self.codec.payload(message))
+    def _history(self, client: int, progress: Progress) -> list[bytes]:
+        """What a client must know to work out the stamps as of two rounds ago; nothing, as a rule."""
+        now = self._now()
+        found = progress.history(client, now.round - 2)
+        if found is None:
+            message = History(now.round, now.attempt, client, now.round - 2, (), progress.before)
+        elif found[1]:
+            message = History(now.round, now.attempt, client, *found, None)
+        else:
+            return []
+        return [self._personal(message, "catch_up")]
+
+    def _personal(self, message: CatchUp | Lesson | Accepted | History, column: Column) -> bytes:
+        data = self.codec.encode(message, Known(self._rules))
+        self.ledger.add(column, message.client, size=len(data), payload=self.codec.payload(message, data))
         return data
 
     def _now(self) -> _OpenRound:
@@ -406,6 +454,10 @@ class Server:
         if not _within(labels.index, now.request):
             raise MessageError(f"client {sender} labels samples that were not requested", "wrong samples")
         check_distributions(labels.value, f"client {sender}")
+
+
+def _no_progress(federation: Federation) -> Progress:
+    return Progress(np.full(federation.public_size, ABSENT, np.int32), np.zeros(federation.clients, np.int32))
 
 
 def _merged(a: Labels, b: Labels) -> Labels:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 Index = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float32]
+Stamps = npt.NDArray[np.int32]  # [P]: the round in which each cache entry was stored, or -1
 Images = npt.NDArray[np.uint8] | npt.NDArray[np.float32]  # [n, C, H, W]
 Attack = Literal["flip", "random"]  # what a hostile client does to its soft-labels
 
@@ -57,6 +58,7 @@ class Sync:
     signal: npt.NDArray[np.int64] | None  # i64[n]; None: the method keeps no cache and every label is fresh
     fresh: Values  # f32[m, N] or f32[m, C, N]: the labels of the samples that nobody holds, in the order of index
     dropped: Index  # i64[d]: requested samples that nobody answered; they have no cache entry any more
+    attempt: int = 0  # at which the round was closed
 
     @property
     def held(self) -> npt.NDArray[np.bool_]:
@@ -77,6 +79,7 @@ class Broadcast:
     sync: Sync | None  # of the round before; None in the first round, or where each client is taught by itself
     digest: bytes  # of the labels taught in the round before
     public: bytes  # the fingerprint of the public set, which everybody must hold alike
+    since: int = 0  # the last exceptional round before the sync's
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,28 @@ class Lesson:
     attempt: int
     client: int
     labels: Labels
+    drawn: int = 0  # the attempt at which the round before, whose labels they are, was closed
+
+
+@dataclass(frozen=True, slots=True)
+class Exceptional:
+    """A round that did not go as the seed alone would have it: a later attempt, or samples that nobody answered."""
+
+    round: int
+    attempt: int
+    dropped: Index  # i64[d]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What one client must know to work out the stamps of the server's cache two rounds ago."""
+
+    round: int
+    attempt: int
+    client: int
+    after: int  # the exceptions are all of those after this round
+    exceptions: tuple[Exceptional, ...]
+    stamps: Stamps | None  # i32[P]: the stamps themselves, for a client that cannot work them out
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +177,7 @@ class Report:
     metrics: Mapping[str, float]
 
 
-Message = Broadcast | CatchUp | Lesson | Accepted | Uplink | Parameters | Resync | Report
+Message = Broadcast | CatchUp | Lesson | Accepted | History | Uplink | Parameters | Resync | Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from scarlet.core.rng import draw
 from scarlet.methods.caching import Caching
 from scarlet.parts.aggregate import mean
 from scarlet.parts.select import fixed
-from scarlet.wire.quantise import RAW_BITS
+from scarlet.wire.quantise import RAW_BITS, check_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class CfdConfig(Caching):
     subset: Annotated[Literal["drawn", "fixed"], Doc("public samples drawn anew, or the same ones")] = "drawn"
 
     def __post_init__(self) -> None:
+        check_bits("uplink_bits", self.uplink_bits)
+        check_bits("downlink_bits", self.downlink_bits)
         cfd(self)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scarlet.core.method import Method
@@ -67,6 +67,18 @@ def entry_of(options: object) -> Entry[Any]:
         if type(options) is known.config:
             return known
     raise ConfigError(f"{type(options).__name__} is not the config of a registered method; register it first")
+
+
+def assemble(options: object, config: Config) -> tuple[object, Method]:
+    """A method's options and the method, with whatever the shared options have to say about it."""
+    bits = {name: getattr(config, name) for name in ("uplink_bits", "downlink_bits")}
+    bits = {name: value for name, value in bits.items() if value is not None}
+    known = entry_of(options)
+    own = {field.name for field in fields(known.config)}
+    options = replace(options, **{name: value for name, value in bits.items() if name in own})  # type: ignore[type-var]
+    method: Method = replace(known.build(options), **bits)
+    check_method(method, config)
+    return options, method
 
 
 def check_method(method: Method, config: Config) -> None:

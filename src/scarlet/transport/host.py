@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from scarlet.core.client import Client
+from scarlet.core.federation import Federation
 from scarlet.core.method import Method
 from scarlet.core.persist import Array, client_arrays, restore_client
 from scarlet.core.rng import stream
@@ -43,13 +44,13 @@ class Setup:
     weights: Weights  # that all clients start from
     private: Sequence[Index]  # for each client: its training images
     test: Sequence[Index]  # for each client: its test images
-    classes: int
+    federation: Federation
     training: Training
     codec: str
+    bits: tuple[int | None, int | None]  # of a label's entry, up and down; None: the codec's
     device: str
     rounds: int
     eval_every: int
-    public: bytes  # the fingerprint of the public set
     troubles: Troubles
 
     def evaluates(self, round: int) -> bool:
@@ -65,7 +66,7 @@ class Host:
     ) -> None:
         self._setup = setup
         self._method = setup.build(setup.method)
-        self._codec = codec(setup.codec, self._method.uplink_bits, self._method.downlink_bits)
+        self._codec = codec(setup.codec, *setup.bits)
         self._data = data
         self._public = _tensor(data.public, setup.device)
         self._clients = {number: self._start(number, data, saved.get(number)) for number in clients}
@@ -116,7 +117,7 @@ class Host:
     def _start(self, number: int, data: Resident, saved: Mapping[str, Array] | None) -> _Site:
         setup = self._setup
         model = setup.factory()
-        client = Client(number, self._method, len(data.public), setup.classes, self._codec, setup.public)
+        client = Client(number, self._method, setup.federation, self._codec)
         if saved is None:
             model.load_state_dict(setup.weights)
         else:

@@ -15,12 +15,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from scarlet.core.schedule import Known
 from scarlet.core.types import (
     DIGEST_BYTES,
     NOTHING,
     Accepted,
     Broadcast,
     CatchUp,
+    History,
     Index,
     Labels,
     Lesson,
@@ -39,7 +41,7 @@ from scarlet.wire.quantise import RAW_BITS, check_bits, from_levels, levels, pac
 
 _NO_SYNC, _NO_SIGNALS, _SIGNALS = 0, 1, 2
 _MOST_CLASSES = 2**16  # of a label of one bit, whose size on the wire says nothing of its size in memory
-_KINDS = {Broadcast: 1, Uplink: 2, Report: 3, CatchUp: 4, Resync: 5, Parameters: 6, Lesson: 7, Accepted: 8}
+KINDS = {Broadcast: 1, Uplink: 2, Report: 3, CatchUp: 4, Resync: 5, Parameters: 6, Lesson: 7, Accepted: 8, History: 9}
 
 # The shape of a label: teachers (0: a label is one distribution), classes.
 # state, round of the sync, shape, samples, fresh labels, dropped samples, requested samples; then the two digests
@@ -48,7 +50,7 @@ _UPLINK_HEAD = struct.Struct("<IBHII")  # client, whether it is delta coded, sha
 _DELTA_HEAD = struct.Struct("<I")  # samples whose label is the accepted one; after the name of the accepted answer
 _REPORT_HEAD = struct.Struct("<I")  # client
 _CATCH_UP_HEAD = struct.Struct("<IBHII")  # client, reset, shape, samples
-_LESSON_HEAD = struct.Struct("<IHII")  # client, shape, samples
+_LESSON_HEAD = struct.Struct("<IHHII")  # client, attempt that was drawn, shape, samples
 _PARAMETERS_HEAD = struct.Struct("<III")  # client, samples, numbers
 _CLIENT_HEAD = struct.Struct("<I")
 _HEAD_SIZES = {
@@ -59,6 +61,7 @@ _HEAD_SIZES = {
     Uplink: _UPLINK_HEAD.size,
     Parameters: _PARAMETERS_HEAD.size,
     Resync: _CLIENT_HEAD.size,
+    History: 0,
     Report: _REPORT_HEAD.size,
 }
 
@@ -66,18 +69,22 @@ _HEAD_SIZES = {
 class Codec(Protocol):
     """Turns messages into bytes and back."""
 
-    def encode(self, message: Message) -> bytes: ...
+    uplink_bits: int
+    downlink_bits: int
+    derives: bool  # whether it leaves out what the other side can work out, and therefore needs `known`
 
-    def decode(self, data: bytes) -> Message:
+    def encode(self, message: Message, known: Known | None = None) -> bytes: ...
+
+    def decode(self, data: bytes, known: Known | None = None) -> Message:
         """The message in `data`, or a MessageError that says what is wrong with it."""
         ...
 
     def size(self, message: Message) -> int:
-        """The number of bytes of the encoded message, frame included."""
+        """The most bytes that a message with as many labels can have, frame included."""
         ...
 
-    def payload(self, message: Message) -> int:
-        """The part of `size` that carries the method's own content."""
+    def payload(self, message: Message, data: bytes) -> int:
+        """The part of the encoded message that carries the method's own content."""
         ...
 
     def heard_by_clients(self, value: Values) -> Values:
@@ -95,33 +102,37 @@ class Reference:
     Labels of 2 to 23 bits are packed, each entry in as many bits.
     """
 
-    def __init__(self, uplink_bits: int = 32, downlink_bits: int = 32) -> None:
-        check_bits("uplink_bits", uplink_bits)
-        check_bits("downlink_bits", downlink_bits)
-        self._up, self._down = uplink_bits, downlink_bits
+    derives = False
+    bits = 32  # of each entry of a label, unless somebody says otherwise
+
+    def __init__(self, uplink_bits: int | None = None, downlink_bits: int | None = None) -> None:
+        self.uplink_bits = self.bits if uplink_bits is None else uplink_bits
+        self.downlink_bits = self.bits if downlink_bits is None else downlink_bits
+        check_bits("uplink_bits", self.uplink_bits)
+        check_bits("downlink_bits", self.downlink_bits)
 
     def heard_by_clients(self, value: Values) -> Values:
-        return quantise(value, self._down)
+        return quantise(value, self.downlink_bits)
 
     def heard_by_server(self, value: Values) -> Values:
-        return quantise(value, self._up)
+        return quantise(value, self.uplink_bits)
 
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: Message, known: Known | None = None) -> bytes:
         match message:
             case Broadcast():
                 body = self._encode_broadcast(message)
             case Uplink():
                 delta = message.base != NOTHING
                 head = _UPLINK_HEAD.pack(message.client, delta, *_shape(message.labels))
-                body = head + _labels(message.labels, self._up)
+                body = head + _labels(message.labels, self.uplink_bits)
                 if delta:
                     body += message.base + _DELTA_HEAD.pack(len(message.same)) + _i8(message.same)
             case CatchUp():
                 head = _CATCH_UP_HEAD.pack(message.client, message.reset, *_shape(message.labels))
-                body = head + _labels(message.labels, self._down)
+                body = head + _labels(message.labels, self.downlink_bits)
             case Lesson():
-                head = _LESSON_HEAD.pack(message.client, *_shape(message.labels))
-                body = head + _labels(message.labels, self._down)
+                head = _LESSON_HEAD.pack(message.client, message.drawn, *_shape(message.labels))
+                body = head + _labels(message.labels, self.downlink_bits)
             case Accepted():
                 body = _CLIENT_HEAD.pack(message.client) + message.name
             case Parameters():
@@ -129,44 +140,50 @@ class Reference:
                 body = head + _f4(message.value)
             case Resync():
                 body = _CLIENT_HEAD.pack(message.client)
+            case History():
+                raise TypeError("the reference codec leaves nothing to be worked out, so it sends no history")
             case Report():
                 body = _REPORT_HEAD.pack(message.client) + json.dumps(dict(message.metrics)).encode()
-        return frame.wrap(_KINDS[type(message)], message.round, message.attempt, body)
+        return frame.wrap(KINDS[type(message)], message.round, message.attempt, body)
 
-    def decode(self, data: bytes) -> Message:
+    def decode(self, data: bytes, known: Known | None = None) -> Message:
         outer = frame.unwrap(data)
         read = _READERS.get(outer.kind)
         if read is None:
             raise MessageError(f"the message is of kind {outer.kind}, which nobody sends")
-        body = _Reader(outer.body, self._up, self._down)
+        body = _Reader(outer.body, self.uplink_bits, self.downlink_bits)
         message = read(outer.round, outer.attempt, body)
         body.end()
         return message
 
     def size(self, message: Message) -> int:
-        return frame.SIZE + _HEAD_SIZES[type(message)] + self.payload(message)
+        return frame.SIZE + _HEAD_SIZES[type(message)] + self._payload(message)
 
-    def payload(self, message: Message) -> int:
+    def payload(self, message: Message, data: bytes) -> int:
+        # A report need not be written as this side would write it, so its payload is what its frame leaves.
+        return len(data) - frame.SIZE - _HEAD_SIZES[type(message)]
+
+    def _payload(self, message: Message) -> int:
         match message:
             case Broadcast():
                 return 8 * len(message.request) + (0 if message.sync is None else self._sync_payload(message.sync))
             case Uplink():
                 delta = len(message.base) + _DELTA_HEAD.size + 8 * len(message.same) if message.base != NOTHING else 0
-                return _labels_size(message.labels, self._up) + delta
+                return _labels_size(message.labels, self.uplink_bits) + delta
             case CatchUp() | Lesson():
-                return _labels_size(message.labels, self._down)
+                return _labels_size(message.labels, self.downlink_bits)
             case Accepted():
                 return len(message.name)
             case Parameters():
                 return 4 * len(message.value)
-            case Resync():
+            case Resync() | History():
                 return 0
             case Report():
                 return len(json.dumps(dict(message.metrics)).encode())
 
     def _sync_payload(self, sync: Sync) -> int:
-        signals = 0 if sync.signal is None else len(sync.signal)
-        return 8 * (len(sync.index) + signals + len(sync.dropped)) + _values_size(sync.fresh, self._down)
+        signals = 0 if sync.signal is None else len(sync.signal) + len(sync.dropped)
+        return 8 * (len(sync.index) + signals) + _values_size(sync.fresh, self.downlink_bits)
 
     def _encode_broadcast(self, message: Broadcast) -> bytes:
         sync = message.sync
@@ -181,31 +198,36 @@ class Reference:
             classes,
             len(sync.index),
             len(sync.fresh),
-            len(sync.dropped),
+            0 if sync.signal is None else len(sync.dropped),
             len(message.request),
         )
         signal = b"" if sync.signal is None else _i8(sync.signal)
+        dropped = sync.dropped[:0] if sync.signal is None else sync.dropped  # without a cache, no entry to delete
         parts = [
             head,
             message.digest,
             message.public,
             _i8(sync.index),
             signal,
-            _values(sync.fresh, self._down),
-            _i8(sync.dropped),
+            _values(sync.fresh, self.downlink_bits),
+            _i8(dropped),
             _i8(message.request),
         ]
         return b"".join(parts)
 
 
-CODECS = {"reference": Reference}
+def codecs() -> dict[str, type[Reference]]:
+    """The codecs by name."""
+    from scarlet.wire.compact import Compact
+
+    return {"reference": Reference, "compact": Compact}
 
 
-def codec(name: str, uplink_bits: int = 32, downlink_bits: int = 32) -> Codec:
-    """The codec of that name, for labels of so many bits an entry in either direction; 32 sends float32 as it is."""
-    if name not in CODECS:
-        raise unknown("codec", name, CODECS)
-    return CODECS[name](uplink_bits, downlink_bits)
+def codec(name: str, uplink_bits: int | None = None, downlink_bits: int | None = None) -> Codec:
+    """The codec of that name, for labels of so many bits an entry in either direction; None: as many as it likes."""
+    if name not in codecs():
+        raise unknown("codec", name, codecs())
+    return codecs()[name](uplink_bits, downlink_bits)
 
 
 def _label_shape(value: Values) -> tuple[int, int]:
@@ -266,8 +288,8 @@ def _decode_catch_up(round: int, attempt: int, body: _Reader) -> CatchUp:
 
 
 def _decode_lesson(round: int, attempt: int, body: _Reader) -> Lesson:
-    client, *shape = body.head(_LESSON_HEAD)
-    return Lesson(round, attempt, client, body.labels(shape, body.downlink_bits))
+    client, drawn, *shape = body.head(_LESSON_HEAD)
+    return Lesson(round, attempt, client, body.labels(shape, body.downlink_bits), drawn)
 
 
 def _decode_accepted(round: int, attempt: int, body: _Reader) -> Accepted:
@@ -372,14 +394,14 @@ class _Reader:
 
 
 _READERS: dict[int, Callable[[int, int, _Reader], Message]] = {
-    _KINDS[Broadcast]: _decode_broadcast,
-    _KINDS[Uplink]: _decode_uplink,
-    _KINDS[Report]: _decode_report,
-    _KINDS[CatchUp]: _decode_catch_up,
-    _KINDS[Resync]: _decode_resync,
-    _KINDS[Parameters]: _decode_parameters,
-    _KINDS[Lesson]: _decode_lesson,
-    _KINDS[Accepted]: _decode_accepted,
+    KINDS[Broadcast]: _decode_broadcast,
+    KINDS[Uplink]: _decode_uplink,
+    KINDS[Report]: _decode_report,
+    KINDS[CatchUp]: _decode_catch_up,
+    KINDS[Resync]: _decode_resync,
+    KINDS[Parameters]: _decode_parameters,
+    KINDS[Lesson]: _decode_lesson,
+    KINDS[Accepted]: _decode_accepted,
 }
 
 

@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import math
+import tracemalloc
+from hashlib import blake2b
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scarlet.errors import MessageError
+from scarlet.wire.entropy import (
+    Levels,
+    Mask,
+    decode_labels,
+    decode_mask,
+    encode_labels,
+    encode_mask,
+    read_varint,
+    varint,
+)
+from scarlet.wire.quantise import levels
+
+PROFILE = settings(deadline=None, max_examples=200)
+
+seeds = st.integers(0, 2**32 - 1)
+row_counts = st.integers(0, 60)
+class_counts = st.integers(2, 12) | st.sampled_from([2, 10, 100, 200, 1000])
+bit_counts = st.integers(1, 23)
+kinds = st.sampled_from(["any", "one-hot", "uniform", "first", "last", "nearly certain"])
+
+
+def some_levels(kind: str, seed: int, rows: int, classes: int, bits: int) -> Levels:
+    """Rows of levels of a kind, that sum to 2^bits - 1."""
+    rng = np.random.default_rng(seed)
+    units = 2**bits - 1
+    best = rng.integers(classes, size=rows)
+    if kind == "any":
+        weight = rng.gamma(10.0 ** rng.uniform(-2, 3, (rows, 1)), size=(rows, classes)) + 1e-30
+        return rng.multinomial(units, weight / weight.sum(axis=1, keepdims=True)).reshape(rows, classes)
+    if kind == "uniform":
+        place = (np.arange(classes) + rng.integers(classes, size=(rows, 1))) % classes
+        return units // classes + (place < units % classes).astype(np.int64)
+    if kind in ("first", "last"):
+        best = np.full(rows, 0 if kind == "first" else classes - 1)
+    found = units * np.eye(classes, dtype=np.int64)[best]
+    if kind == "nearly certain":
+        found[np.arange(rows), best] -= 1
+        found[np.arange(rows), rng.integers(classes, size=rows)] += 1
+    return found
+
+
+def literal(rows: int, classes: int, bits: int) -> Levels:
+    """Levels by a formula of whole numbers, which no library has a part in."""
+    units = 2**bits - 1
+    found = []
+    for i in range(rows):
+        weight = [(7 * i + 3 * j * j + i * j) % 11 ** (1 + i % 3) for j in range(classes)]
+        weight[i % classes] += 1
+        row = [units * each // sum(weight) for each in weight]
+        row[5 * i % classes] += units - sum(row)
+        found.append(row)
+    return np.array(found, np.int64)
+
+
+def every(count: int, step: int) -> Mask:
+    """A mask of which one in so many is true, and the first."""
+    return np.arange(count) % step == 0
+
+
+def read_or_refused(data: bytes, rows: int, classes: int, bits: int) -> bool:
+    """Decode whatever it is, and check that it is refused or sound; whether it was read."""
+    try:
+        found = decode_labels(data, rows, classes, bits)
+    except MessageError:
+        return False
+    assert found.shape == (rows, classes)
+    assert found.dtype == np.int64
+    assert (found >= 0).all()
+    assert (found.sum(axis=1) == 2**bits - 1).all()
+    return True
+
+
+def mutated(data: bytes, rng: np.random.Generator) -> bytes:
+    """The same with a few bits or bytes changed, or cut, or extended."""
+    changed = bytearray(data)
+    match rng.integers(4):
+        case 0 if changed:
+            for bit in rng.integers(8 * len(changed), size=rng.integers(1, 4)).tolist():
+                changed[bit // 8] ^= 1 << bit % 8
+        case 1 if changed:
+            changed[int(rng.integers(len(changed)))] = int(rng.integers(256))
+        case 2:
+            del changed[int(rng.integers(len(changed) + 1)) :]
+        case _:
+            changed += rng.bytes(int(rng.integers(1, 9)))
+    return bytes(changed)
+
+
+@PROFILE
+@given(kinds, seeds, row_counts, class_counts, bit_counts)
+def test_decoded_labels_are_those_that_were_encoded(kind: str, seed: int, rows: int, classes: int, bits: int) -> None:
+    given = some_levels(kind, seed, rows, classes, bits)
+    data = encode_labels(given, bits)
+    for received in (data, memoryview(b"before" + data + b"after")[6:-5]):
+        found = decode_labels(received, rows, classes, bits)
+        assert found.dtype == np.int64
+        assert np.array_equal(found, given)
+    assert encode_labels(np.asfortranarray(given), bits) == data
+
+
+@PROFILE
+@given(st.binary(max_size=200), row_counts, st.integers(2, 20), bit_counts)
+def test_any_bytes_are_distributions_or_refused(data: bytes, rows: int, classes: int, bits: int) -> None:
+    read_or_refused(data, rows, classes, bits)
+
+
+@PROFILE
+@given(kinds, seeds, row_counts, st.integers(2, 20), bit_counts)
+def test_changed_labels_are_distributions_or_refused(kind: str, seed: int, rows: int, classes: int, bits: int) -> None:
+    rng = np.random.default_rng(seed)
+    data = encode_labels(some_levels(kind, seed, rows, classes, bits), bits)
+    for _ in range(20):
+        read_or_refused(mutated(data, rng), rows, classes, bits)
+
+
+def test_some_changed_labels_are_read_and_most_that_are_cut_are_not() -> None:
+    rng = np.random.default_rng(0)
+    data = encode_labels(some_levels("any", 0, 40, 5, 6), 6)
+    changed = [read_or_refused(mutated(data, rng), 40, 5, 6) for _ in range(500)]
+    cut = [read_or_refused(data[:length], 40, 5, 6) for length in range(len(data))]
+    assert any(changed) and not all(changed)
+    assert sum(cut) < len(cut) / 10
+
+
+@pytest.mark.parametrize("bits", [1, 8, 23])
+def test_bytes_after_the_last_label_are_refused(bits: int) -> None:
+    data = encode_labels(some_levels("any", 0, 30, 10, bits), bits)
+    with pytest.raises(MessageError):
+        decode_labels(data + b"\1" * 8, 30, 10, bits)
+    with pytest.raises(MessageError, match="samples that there are not"):
+        decode_labels(b"\0", 0, 10, bits)
+
+
+@pytest.mark.parametrize("bits", [1, 8, 23])
+def test_a_row_that_is_no_distribution_is_refused_by_its_receiver(bits: int) -> None:
+    rows = np.array([[0.5, 0.25, 0.25], [np.nan, 0.5, 0.5], [0, 0, 1]], np.float32)
+    with pytest.raises(MessageError) as refused:
+        decode_labels(encode_labels(levels(rows, bits), bits), 3, 3, bits)
+    assert refused.value.reason == "unnormalised"
+
+
+@pytest.mark.parametrize("shape", [(60, 10), (1000, 10), (1000, 200), (50, 1000)])
+@pytest.mark.parametrize("bits", [1, 8, 23])
+def test_no_bytes_make_the_decoder_take_more_than_a_small_multiple_of_what_it_returns(
+    shape: tuple[int, int], bits: int
+) -> None:
+    rows, classes = shape
+    rng = np.random.default_rng(0)
+    legitimate = encode_labels(some_levels("any", 0, rows, classes, bits), bits)
+    huge = varint(2**62)
+    limit = 64 * rows * classes + 4 * 8 * 4 * classes * (2 + 2 * bits) + 2**18  # the labels, and the counts
+    limit += 3 * 8 * rows * (2 + 2 * bits)  # and the weights of one class
+    for data in (b"", huge, huge + rng.bytes(100), rng.bytes(1000), legitimate, legitimate[: len(legitimate) // 2]):
+        tracemalloc.start()
+        try:
+            decode_labels(data, rows, classes, bits)
+        except MessageError:
+            pass
+        finally:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert peak <= limit + 4 * 8 * len(data)
+
+
+def one_hot_size(best: Levels, classes: int) -> int:
+    return len(encode_labels(np.eye(classes, dtype=np.int64)[best], 1))
+
+
+def order_0(rows: Levels) -> float:
+    """The bytes of the levels of each class but the last, by their own frequencies."""
+    bits = 0.0
+    for column in rows.T[:-1]:
+        share = np.unique(column, return_counts=True)[1] / len(column)
+        bits -= len(column) * float((share * np.log2(share)).sum())
+    return bits / 8
+
+
+LABELS = [  # bits, rows, classes
+    (1, 6, 2, "00e4aaaa3c"),
+    (1, 6, 10, "0029dbabc91129"),
+    (1, 3, 200, "003be0aafa23"),
+    (1, 100, 10, "00778ab7cb5ed6c755aa8d9c8233638a8f41f1ac388f9901"),
+    (1, 20, 200, "00e52061b99cc75fdfa9a446f91bb637a2681b4a952a282d82a690aba1045c01"),
+    (4, 6, 2, "021ee02ce9cac62516"),
+    (4, 6, 10, "03182608acd28e2ade7fc29c22749217c76a086e533aca9adb2f1d89"),
+    (4, 3, 200, "00eadb72656f56"),
+    (4, 100, 10, "274 bytes, 34a1c86864a32213f0821dc089bd11cb"),
+    (4, 20, 200, "00eda1c85e218ac86361ef8abe93e916fedb746e3d1b472d81f6615cd97c443c4471f734fba6a47a74dc4b6407"),
+    (8, 6, 2, "0501dc60d300bc25dec79398"),
+    (8, 6, 10, "60 bytes, 6053a770ed5d72029515607baa88831a"),
+    (8, 3, 200, "277 bytes, 803cee20738b31f0e7bd4c8e55c2afa2"),
+    (8, 100, 10, "717 bytes, 497193d0ce48a4279a396706ca9a70be"),
+    (8, 20, 200, "1321 bytes, 05d01b2e222733caf12c14c954c0fde2"),
+    (12, 6, 2, "08001e4c3e00d03160e05ae78ee36102"),
+    (12, 6, 10, "89 bytes, b98924f83afa1491ee6795db12793ffb"),
+    (12, 3, 200, "628 bytes, 45427c8515c99261cdf43d779f741797"),
+    (12, 100, 10, "1161 bytes, cbc01c5ce8a2e9e08c2a596473bd6842"),
+    (12, 20, 200, "3475 bytes, 4100a7764462ce533d8bc98762e4686e"),
+]
+MASKS = [  # samples, of which one in so many
+    (1, 1, "0100"),
+    (5, 1, "0500"),
+    (5, 7, "0103cccccc"),
+    (16, 3, "06056df1dfcd1f"),
+    (1000, 10, "63 bytes, a1342eae3c826d3ecf72bb476e906113"),
+    (1000, 2, "132 bytes, 7bbd3e2a5655b6619aea6b0d86264429"),
+]
+
+
+def told(data: bytes) -> str:
+    """The bytes in hex; or, where they are many, their number and hash."""
+    return data.hex() if len(data) <= 50 else f"{len(data)} bytes, {blake2b(data, digest_size=16).hexdigest()}"
+
+
+@pytest.mark.parametrize(("bits", "rows", "classes", "data"), LABELS)
+def test_the_bytes_of_labels_are_frozen(bits: int, rows: int, classes: int, data: str) -> None:
+    assert told(encode_labels(literal(rows, classes, bits), bits)) == data
+
+
+@pytest.mark.parametrize(("count", "step", "data"), MASKS)
+def test_the_bytes_of_a_mask_are_frozen(count: int, step: int, data: str) -> None:
+    assert told(encode_mask(every(count, step))) == data
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 50, 200, 1000])
+@pytest.mark.parametrize("rows", [1, 8, 9, 100, 1000])
+def test_a_class_drawn_at_random_costs_its_logarithm_and_a_byte_or_so_to_learn_each_class(
+    classes: int, rows: int
+) -> None:
+    best = np.random.default_rng(rows).integers(classes, size=rows)
+    fixed = np.arange(rows) * 7 % classes
+    for each in (best, fixed):
+        assert one_hot_size(each, classes) <= rows * math.log2(classes) / 8 + 8 + 1.5 * classes
+
+
+@pytest.mark.parametrize("classes", [2, 10, 200, 1000])
+def test_labels_that_are_all_the_same_class_cost_next_to_nothing(classes: int) -> None:
+    for best in (0, classes // 2, classes - 1):
+        rare = one_hot_size(np.full(1000, best), classes)
+        assert rare <= 16 + classes / 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sharp_labels_cost_about_their_entropy_by_class(seed: int) -> None:
+    rows = levels(np.random.default_rng(seed).dirichlet([0.1] * 10, 1000).astype(np.float32), 8)
+    assert len(encode_labels(rows, 8)) <= 1.15 * order_0(rows) + 40
+
+
+masks = st.tuples(seeds, st.integers(0, 300), st.floats(0, 1)).map(
+    lambda drawn: np.random.default_rng(drawn[0]).random(drawn[1]) < drawn[2]
+)
+
+
+@PROFILE
+@given(masks, st.binary(max_size=5), st.binary(max_size=5))
+def test_a_decoded_mask_is_the_one_that_was_encoded_and_ends_where_it_ended(
+    mask: Mask, before: bytes, after: bytes
+) -> None:
+    data = encode_mask(mask)
+    found, at = decode_mask(before + data + after, len(before), len(mask))
+    assert np.array_equal(found, mask)
+    assert at == len(before) + len(data)
+
+
+@PROFILE
+@given(masks.filter(lambda mask: len(mask) > 0))
+def test_a_mask_costs_about_its_entropy(mask: Mask) -> None:
+    share = np.array([mask.mean(), 1 - mask.mean()])
+    bits = -len(mask) * float((share * np.log2(share, where=share > 0, out=np.zeros(2))).sum())
+    assert len(encode_mask(mask)) <= bits / 8 * 1.01 + 9
+
+
+@PROFILE
+@given(masks, seeds)
+def test_a_changed_mask_is_as_true_as_it_announces_or_refused(mask: Mask, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        data = mutated(encode_mask(mask), rng)
+        try:
+            found, at = decode_mask(data, 0, len(mask))
+        except MessageError:
+            continue
+        assert len(found) == len(mask)
+        assert at <= len(data)
+        if len(mask):
+            assert found.sum() == read_varint(data, 0)[0]
+
+
+@PROFILE
+@given(st.integers(0, 2**63 - 1), st.binary(max_size=3))
+def test_a_number_is_read_as_it_was_written(number: int, after: bytes) -> None:
+    data = varint(number)
+    assert len(data) == max(1, -(-number.bit_length() // 7))
+    assert read_varint(data + after, 0) == (number, len(data))
+    for length in range(len(data)):
+        with pytest.raises(MessageError, match="does not end"):
+            read_varint(data[:length], 0)
+
+
+def test_a_number_of_more_than_63_bits_is_refused() -> None:
+    with pytest.raises(MessageError, match="does not end"):
+        read_varint(b"\xff" * 20, 0)
