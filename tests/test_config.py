@@ -28,6 +28,7 @@ AT_LEAST_0 = ("local_epochs", "distil_epochs", "seed", "checkpoint_every")
 POSITIVE = ("alpha", "lr", "distil_lr", "deadline")
 SHARES_BELOW_1 = ("dropout", "hostile")
 OF_THE_CLIENTS = ("participation", "min_answers")
+BITS = ("uplink_bits", "downlink_bits")
 
 BAD = [
     *[(Config(), name, value, "1 or more") for name in AT_LEAST_1 for value in (0, -3)],
@@ -42,6 +43,7 @@ BAD = [
         for name in SHARES_BELOW_1
         for value in (-0.1, 1.0, 1.5, math.nan, math.inf)
     ],
+    *[(good, name, value, "from 1 to 32") for good in (Config(), CostsConfig()) for name in BITS for value in (0, 33)],
     *[
         (good, "participation", value, "more than 0 and at most 1")
         for good in (Config(), CostsConfig())
@@ -86,7 +88,7 @@ def test_a_bad_value_is_an_error_of_one_line_that_names_it(good: object, name: s
 
 
 def test_every_number_of_an_experiment_has_a_rule() -> None:
-    ruled = {*AT_LEAST_1, *AT_LEAST_0, *POSITIVE, *SHARES_BELOW_1, *OF_THE_CLIENTS}
+    ruled = {*AT_LEAST_1, *AT_LEAST_0, *POSITIVE, *SHARES_BELOW_1, *OF_THE_CLIENTS, *BITS}
     numbers = {field.name for field in fields(Config) if "int" in str(field.type) or "float" in str(field.type)}
     assert numbers == ruled
 

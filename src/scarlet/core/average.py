@@ -31,7 +31,8 @@ class AverageOfModels:
             raise MessageError(f"{who} sends {len(value)} numbers, not {len(self._whole)}", "wrong shape")
         if message.samples < 1:
             raise MessageError(f"{who} says that it trained on no sample", "wrong shape")
-        weighted = value.astype(np.float64) * message.samples
+        with np.errstate(invalid="ignore"):  # what is not a number is turned down below
+            weighted = value.astype(np.float64) * message.samples
         if not (np.abs(weighted) <= self._limit).all():  # NaN is not, either
             raise MessageError(
                 f"{who} sends weights that are not finite, or too large; a smaller lr may keep them from diverging",
