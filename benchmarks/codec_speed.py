@@ -51,7 +51,7 @@ def main() -> None:
                 start = time.process_time()
                 data = encode_labels(rows, BITS)
                 between = time.process_time()
-                found = decode_labels(data, *rows.shape, BITS)
+                found = decode_labels(data, len(rows), rows.shape[1], BITS)
                 end = time.process_time()
                 assert np.array_equal(found, rows)
                 sizes[name] = len(data)

@@ -11,7 +11,7 @@ from typing_extensions import Doc
 
 from scarlet.core.types import Attack
 from scarlet.errors import ConfigError, unknown
-from scarlet.wire.codec import codec
+from scarlet.wire.codecs import codec
 
 
 @dataclass(frozen=True, slots=True)

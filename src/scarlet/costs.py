@@ -22,7 +22,7 @@ from scarlet.core.types import EVERYBODY, Index, Job, Labels, Parameters, Uplink
 from scarlet.errors import ConfigError
 from scarlet.methods.comet import Assign
 from scarlet.methods.registry import METHODS, Entry
-from scarlet.wire.codec import codec
+from scarlet.wire.codecs import codec
 from scarlet.wire.ledger import Column, Ledger
 
 MB, GB = 1e6, 1e9

@@ -13,7 +13,7 @@ from scarlet.core.train import evaluate, fit
 from scarlet.costs import play
 from scarlet.problem import Problem
 from scarlet.transport.host import samples
-from scarlet.wire.codec import codec
+from scarlet.wire.codecs import codec
 
 _PROCESS_BYTES = 300e6  # resident memory of a Python process that has torch loaded
 

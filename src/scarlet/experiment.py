@@ -29,7 +29,7 @@ from scarlet.run_directory import RunDirectory
 from scarlet.transport.host import Setup, samples, weights_digest, weights_of
 from scarlet.transport.local import LocalTransport, default_workers
 from scarlet.transport.troubles import Troubles
-from scarlet.wire.codec import codec
+from scarlet.wire.codecs import codec
 from scarlet.wire.ledger import Ledger
 
 ATTEMPTS = 10  # how often a round is tried before the run gives up
@@ -99,6 +99,8 @@ def run(
                 while server.state.round < config.rounds:
                     started = time.perf_counter()
                     closed, asked = _round(server, transport)
+                    uplink, downlink = transport.overhead()
+                    ledger.carried(uplink=uplink, downlink=downlink)
                     measured = None
                     if built.has_server_model and setup.evaluates(closed.round):
                         measured = learner.evaluate()
@@ -180,6 +182,8 @@ def _record(closed: ClosedRound, measured: tuple[float, float] | None, ledger: L
         mean_teacher_entropy=None if math.isnan(entropy) else entropy,
         uplink_frame_bytes=uplink.frame,
         downlink_frame_bytes=downlink.frame + catch_up.frame,
+        uplink_transport_bytes=ledger.uplink_transport,
+        downlink_transport_bytes=ledger.downlink_transport,
         report_bytes=report.size,
         catch_up_bytes=catch_up.payload,
         rejected_bytes=ledger.round_total("rejected").size,

@@ -28,6 +28,8 @@ class RoundRecord:
     mean_teacher_entropy: float | None
     uplink_frame_bytes: int
     downlink_frame_bytes: int
+    uplink_transport_bytes: int  # what the transport added to the messages that it carried
+    downlink_transport_bytes: int
     report_bytes: int  # the clients' metrics, frame included; never part of a method's bytes
     catch_up_bytes: int  # payload sent to clients that had missed something; counted in downlink_bytes
     rejected_bytes: int  # what was turned down, whole
@@ -81,6 +83,8 @@ def summarise(rounds: Sequence[RoundRecord], weights_digest: str | None) -> dict
         "catch_up_bytes": total(lambda record: record.catch_up_bytes),
         "uplink_frame_bytes": total(lambda record: record.uplink_frame_bytes),
         "downlink_frame_bytes": total(lambda record: record.downlink_frame_bytes),
+        "uplink_transport_bytes": total(lambda record: record.uplink_transport_bytes),
+        "downlink_transport_bytes": total(lambda record: record.downlink_transport_bytes),
         "report_bytes": total(lambda record: record.report_bytes),
         "rejected_bytes": total(lambda record: record.rejected_bytes),
         "rejections": dict(rejections),

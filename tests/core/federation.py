@@ -17,8 +17,8 @@ from scarlet.core.types import CatchUp, Images, Index, Job, Labels, Result, Upli
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.wire import frame
-from scarlet.wire.codec import Reference
 from scarlet.wire.ledger import COLUMNS, Column, Ledger
+from scarlet.wire.reference import Reference
 
 FEDERATION = Federation(clients=4, public_size=24, public_per_round=8, classes=3, seed=5)
 METHODS: dict[str, Callable[[], Method]] = {

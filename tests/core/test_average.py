@@ -24,8 +24,8 @@ from scarlet.core.types import Job, Labels, Parameters, Uplink, Values
 from scarlet.data import Augment
 from scarlet.errors import MessageError
 from scarlet.methods.fedavg import FedavgConfig, fedavg
-from scarlet.wire.codec import Reference
 from scarlet.wire.ledger import Ledger
+from scarlet.wire.reference import Reference
 
 PROFILE = settings(deadline=None, max_examples=100)
 CLASSES = 3

@@ -33,7 +33,7 @@ from scarlet.core.types import (
 )
 from scarlet.errors import MessageError
 from scarlet.wire import frame
-from scarlet.wire.codec import Reference
+from scarlet.wire.reference import Reference
 from tests.core.federation import METHODS, Town, entries, same_labels, soft_labels
 
 CODEC = Reference()

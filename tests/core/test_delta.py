@@ -38,8 +38,8 @@ from scarlet.methods.cfd import CfdConfig, cfd
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.parts.aggregate import mean
 from scarlet.wire import frame
-from scarlet.wire.codec import Reference
 from scarlet.wire.ledger import Ledger
+from scarlet.wire.reference import Reference
 from tests.core.federation import FEDERATION, Reply, Table, Town, few_labels, memory, same_labels
 
 PROFILE = settings(deadline=None, max_examples=120)

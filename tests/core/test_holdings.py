@@ -19,8 +19,8 @@ from scarlet.core.server import Server
 from scarlet.core.types import Broadcast, CatchUp, Job, Labels, Result, Resync, Signal, Sync, Uplink
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.wire import frame
-from scarlet.wire.codec import Reference
 from scarlet.wire.ledger import Ledger
+from scarlet.wire.reference import Reference
 from tests.core.federation import Town, same_labels
 
 MODES: tuple[OnExpiry, ...] = ("delete", "refresh")

@@ -19,8 +19,8 @@ from scarlet.errors import MessageError
 from scarlet.methods.cfd import CfdConfig, cfd
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet
-from scarlet.wire.codec import Reference
 from scarlet.wire.ledger import COLUMNS, Bytes, Ledger
+from scarlet.wire.reference import Reference
 from tests.core.federation import FEDERATION, METHODS, Reply, Town, entries, memory, same_labels, soft_labels
 
 ROUNDS = 25
@@ -252,10 +252,10 @@ BAD: dict[str, tuple[Callable[[Index], bytes], str]] = {
     "another's report": (lambda _: CODEC.encode(Report(6, 0, 1, {"loss": 9})), "unknown client"),
     "another's answer": (lambda request: uplink(request, client=1), "unknown client"),
     "another's resync": (lambda _: CODEC.encode(Resync(6, 0, 1)), "unknown client"),
-    "a broadcast": (lambda request: CODEC.encode(Broadcast(6, 0, request, None, bytes(8), bytes(8))), "unknown client"),
+    "a broadcast": (lambda request: CODEC.encode(Broadcast(6, 0, request, None, bytes(8), bytes(8))), "wrong kind"),
     "a catch-up": (
         lambda request: CODEC.encode(CatchUp(6, 0, 0, True, Labels(request, rows(request, 0, 0, 1)))),
-        "unknown client",
+        "wrong kind",
     ),
     "half a message": (lambda request: uplink(request)[:-3], "unreadable"),
     "a changed byte": (lambda request: uplink(request)[:-1] + b"\xff", "unreadable"),

@@ -140,6 +140,8 @@ def test_the_summary_has_the_totals_of_all_rounds(run: tuple[Path, RunResult]) -
         "downlink_bytes",
         "uplink_frame_bytes",
         "downlink_frame_bytes",
+        "uplink_transport_bytes",
+        "downlink_transport_bytes",
         "report_bytes",
         "seconds",
     ):

@@ -23,12 +23,13 @@ from scarlet.core.delta import Memory, Sent
 from scarlet.core.holdings import Holdings
 from scarlet.core.method import Teachers
 from scarlet.core.persist import Array, restore_client, restore_server
-from scarlet.core.server import Server, ServerState
+from scarlet.core.server import Server
+from scarlet.core.server_state import ServerState
 from scarlet.core.types import NOTHING, Index, Labels, Lesson, Parameters, Signal, Sync, Uplink, Values
 from scarlet.parts import aggregate, clusters
 from scarlet.wire import frame
-from scarlet.wire.codec import Reference
 from scarlet.wire.ledger import Ledger
+from scarlet.wire.reference import Reference
 
 SCHEDULES = 200
 OF_EACH_METHOD = 40
@@ -432,6 +433,19 @@ def test_a_deliberate_bug_in_a_method_is_found_within_200_of_its_schedules(
         except Violation:
             return
     pytest.fail(f"{SCHEDULES} schedules of {method} did not find: {bug.__name__}")
+
+
+def test_the_simulator_finds_clients_that_keep_the_stamps_of_rounds_that_never_happened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("scarlet.core.schedule.checksum", lambda stamps: 0)
+    monkeypatch.setattr("scarlet.core.server.checksum", lambda stamps: 0)
+    for seed in range(SCHEDULES):
+        try:
+            play_schedule(seed, "compact", "scarlet")
+        except Violation:
+            return
+    pytest.fail(f"{SCHEDULES} schedules did not find that stamps are not compared")
 
 
 def test_a_failing_schedule_prints_the_command_that_replays_it(

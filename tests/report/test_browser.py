@@ -22,18 +22,25 @@ FLAGS = (
     *("--enable-logging=stderr", "--v=0", "--virtual-time-budget=5000", "--dump-dom"),
 )
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
-# What the page loaded from elsewhere, how far it is wider than the window, and which plots miss their column.
+# What the page loaded from elsewhere, how far it is wider than the window, how many plots it shows, how many of them
+# miss their column, and the first line of the table that it shows; after a click on the choice of bytes, if any.
 PROBE = """<script>addEventListener("load", () => {
+  document.querySelector('.choice button[value="CHOSEN"]')?.click();
+  setTimeout(probe, 1000);
+});
+function probe() {
   const loaded = performance.getEntriesByType("resource").map((entry) => entry.name);
   const root = document.documentElement;
-  const plots = [...document.querySelectorAll(".js-plotly-plot")];
+  const plots = [...document.querySelectorAll(".js-plotly-plot")].filter((plot) => plot.offsetParent);
   const misfits = plots.filter((plot) => {
     const drawn = plot.querySelector(".main-svg").getBoundingClientRect().width;
     return Math.abs(drawn - plot.parentElement.getBoundingClientRect().width) > 2;
   });
   const overflow = root.scrollWidth - root.clientWidth;
-  root.setAttribute("data-probe", `${loaded.length} ${overflow} ${misfits.length}`);
-});</script>"""
+  const table = [...document.querySelectorAll(".summary")].find((table) => table.offsetParent);
+  const cells = [...table.rows[1].cells].map((cell) => cell.textContent).join("|");
+  root.setAttribute("data-probe", `${loaded.length} ${overflow} ${plots.length} ${misfits.length} ${cells}`);
+}</script>"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,9 @@ class Shown:
     console: list[str]
     loaded: int
     overflow: int
+    plots: int
     misfits: int
+    cells: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -67,29 +76,39 @@ def report(tmp_path: Path) -> Path:
     return path
 
 
-def show(chromium: str, page: Path, width: int) -> Shown:
+def show(chromium: str, page: Path, width: int, chosen: str = "") -> Shown:
     """Load a copy that reports on itself."""
     copy = page.with_name("probed.html")
-    copy.write_text(page.read_text(encoding="utf-8").replace("</body>\n</html>", PROBE + "</body>\n</html>"), "utf-8")
+    probe = PROBE.replace("CHOSEN", chosen) + "</body>\n</html>"
+    copy.write_text(page.read_text(encoding="utf-8").replace("</body>\n</html>", probe), "utf-8")
     command = [chromium, *FLAGS, f"--user-data-dir={page.parent / 'profile'}", f"--window-size={width},900"]
     done = subprocess.run([*command, copy.as_uri()], capture_output=True, text=True, timeout=120, check=True)
-    probe = re.search(r'data-probe="(\d+) (-?\d+) (\d+)"', done.stdout)
-    assert probe is not None, f"the page did not finish loading: {done.stderr[-2000:]}"
-    loaded, overflow, misfits = map(int, probe.groups())
+    found = re.search(r'data-probe="(\d+) (-?\d+) (\d+) (\d+) ([^"]*)"', done.stdout)
+    assert found is not None, f"the page did not finish loading: {done.stderr[-2000:]}"
+    loaded, overflow, plots, misfits = map(int, found.groups()[:-1])
     console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
-    return Shown(done.stdout, console, loaded, overflow, misfits)
+    return Shown(done.stdout, console, loaded, overflow, plots, misfits, found.group(5).split("|"))
 
 
 @pytest.mark.parametrize("width", [600, 1280])
 def test_page_opens_from_disk_with_every_plot_and_a_silent_console(chromium: str, report: Path, width: int) -> None:
     shown = show(chromium, report, width)
     assert shown.console == []
-    assert len(re.findall('class="js-plotly-plot|class="plotly-graph-div js-plotly-plot', shown.dom)) == 8
+    assert shown.plots == 8
     assert shown.misfits == 0
     assert shown.overflow <= 0
-    drawn = [float(found) for found in re.findall(r'<svg class="main-svg"[^>]* width="([\d.]+)"', shown.dom)]
-    assert drawn
-    assert all(250 < size < width for size in drawn)
+
+
+@pytest.mark.parametrize("width", [600, 1280])
+@pytest.mark.parametrize(("chosen", "up", "down"), [("payload", 12, 8), ("framed", 14, 8.4), ("carried", 15.2, 9.2)])
+def test_a_choice_of_bytes_shows_their_table_and_plots(
+    chromium: str, report: Path, width: int, chosen: str, up: float, down: float
+) -> None:
+    shown = show(chromium, report, width, chosen)
+    assert shown.console == []
+    assert (shown.plots, shown.misfits) == (8, 0)
+    assert shown.overflow <= 0
+    assert [float(cell) for cell in shown.cells[4:7]] == [up, down, up + down]
 
 
 def test_page_asks_for_nothing_even_where_its_policy_would_allow_it(chromium: str, report: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from scarlet.errors import DataError
 from scarlet.report import read_run
+from scarlet.report.record import COUNTS, counted
 from tests.report.runs import run, save
 
 
@@ -68,3 +69,24 @@ def test_a_run_that_cannot_be_read_is_an_error_of_one_line(tmp_path: Path, name:
         read_run(directory)
     assert name in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_more_bytes_can_be_counted_as_traffic() -> None:
+    record = run("scarlet", 0, [0.1, 0.2])
+    payload, framed, carried = (counted(record, count).rounds[-1] for count in COUNTS)
+    assert payload == record.rounds[-1]
+    assert (framed["uplink_bytes"], framed["downlink_bytes"], framed["cumulative_bytes"]) == (
+        350_000,
+        210_000,
+        1_120_000,
+    )
+    assert (carried["uplink_bytes"], carried["downlink_bytes"]) == (380_000, 230_000)
+    assert carried["cumulative_bytes"] == 2 * 610_000
+    assert carried["server_accuracy"] == 0.2
+
+
+def test_a_run_that_did_not_count_them_has_its_payload_alone() -> None:
+    record = run("scarlet", 0, [0.1])
+    kept = {"round", "uplink_bytes", "cumulative_bytes"}
+    old = dataclasses.replace(record, rounds=[{key: line[key] for key in kept} for line in record.rounds])
+    assert [counted(old, count).rounds for count in COUNTS] == [tuple(old.rounds)] * 3

@@ -23,7 +23,7 @@ from scarlet.models.registry import initial_weights, model_factory
 from scarlet.transport.host import Resident, Setup, weights_digest
 from scarlet.transport.local import LocalTransport, WorkerError, default_workers
 from scarlet.transport.troubles import Troubles
-from scarlet.wire.codec import codec
+from scarlet.wire.codecs import codec
 from scarlet.wire.ledger import Ledger
 
 CLIENTS, CLASSES, SHAPE = 5, 3, (3, 16, 16)
@@ -108,6 +108,17 @@ def test_messages_and_weights_are_the_same_bytes_whatever_the_number_of_workers(
     workers: int, in_process: tuple[list[Said], list[bytes]]
 ) -> None:
     assert play(workers) == in_process
+
+
+def test_what_the_pipes_add_is_counted_once_and_nothing_is_added_within_the_process() -> None:
+    for workers in (1, 2):
+        with LocalTransport(setup(), data(), workers) as transport:
+            downlinks = server().open_round()
+            answers = [len(message) for _, message in transport.exchange(downlinks)]
+            up, down = transport.overhead()
+            assert (up > 4 * len(answers) and down > 2 * len(downlinks)) if workers == 2 else (up, down) == (0, 0)
+            assert up < 40 * len(answers) and down < 40 * len(downlinks)
+            assert transport.overhead() == (0, 0)
 
 
 def test_every_client_says_two_things_a_round_and_no_client_says_what_another_says(

@@ -38,13 +38,13 @@ def some_levels(kind: str, seed: int, rows: int, classes: int, bits: int) -> Lev
     best = rng.integers(classes, size=rows)
     if kind == "any":
         weight = rng.gamma(10.0 ** rng.uniform(-2, 3, (rows, 1)), size=(rows, classes)) + 1e-30
-        return rng.multinomial(units, weight / weight.sum(axis=1, keepdims=True)).reshape(rows, classes)
+        return np.asarray(rng.multinomial(units, weight / weight.sum(axis=1, keepdims=True)).reshape(rows, classes))
     if kind == "uniform":
         place = (np.arange(classes) + rng.integers(classes, size=(rows, 1))) % classes
-        return units // classes + (place < units % classes).astype(np.int64)
+        return np.asarray(units // classes + (place < units % classes).astype(np.int64))
     if kind in ("first", "last"):
         best = np.full(rows, 0 if kind == "first" else classes - 1)
-    found = units * np.eye(classes, dtype=np.int64)[best]
+    found: Levels = units * np.eye(classes, dtype=np.int64)[best]
     if kind == "nearly certain":
         found[np.arange(rows), best] -= 1
         found[np.arange(rows), rng.integers(classes, size=rows)] += 1
@@ -66,7 +66,7 @@ def literal(rows: int, classes: int, bits: int) -> Levels:
 
 def every(count: int, step: int) -> Mask:
     """A mask of which one in so many is true, and the first."""
-    return np.arange(count) % step == 0
+    return np.asarray(np.arange(count) % step == 0)
 
 
 def read_or_refused(data: bytes, rows: int, classes: int, bits: int) -> bool:
@@ -189,10 +189,10 @@ def order_0(rows: Levels) -> float:
 
 LABELS = [  # bits, rows, classes
     (1, 6, 2, "00e4aaaa3c"),
-    (1, 6, 10, "0029dbabc91129"),
+    (1, 6, 10, "017c830049c5"),
     (1, 3, 200, "003be0aafa23"),
     (1, 100, 10, "00778ab7cb5ed6c755aa8d9c8233638a8f41f1ac388f9901"),
-    (1, 20, 200, "00e52061b99cc75fdfa9a446f91bb637a2681b4a952a282d82a690aba1045c01"),
+    (1, 20, 200, "01fc7c5a7cb4e2407e5166277f1a340d7bfa8d00bd1e01"),
     (4, 6, 2, "021ee02ce9cac62516"),
     (4, 6, 10, "03182608acd28e2ade7fc29c22749217c76a086e533aca9adb2f1d89"),
     (4, 3, 200, "00eadb72656f56"),
@@ -236,13 +236,12 @@ def test_the_bytes_of_a_mask_are_frozen(count: int, step: int, data: str) -> Non
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 50, 200, 1000])
 @pytest.mark.parametrize("rows", [1, 8, 9, 100, 1000])
-def test_a_class_drawn_at_random_costs_its_logarithm_and_a_byte_or_so_to_learn_each_class(
-    classes: int, rows: int
-) -> None:
+def test_a_certain_label_costs_the_logarithm_of_the_classes_at_most(classes: int, rows: int) -> None:
     best = np.random.default_rng(rows).integers(classes, size=rows)
     fixed = np.arange(rows) * 7 % classes
     for each in (best, fixed):
-        assert one_hot_size(each, classes) <= rows * math.log2(classes) / 8 + 8 + 1.5 * classes
+        beside = 1 + 4  # of the whole message: how it is coded, and words that are not full
+        assert one_hot_size(each, classes) <= rows * math.log2(classes) / 8 + beside
 
 
 @pytest.mark.parametrize("classes", [2, 10, 200, 1000])

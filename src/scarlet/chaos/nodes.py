@@ -17,7 +17,8 @@ from scarlet.core.rng import stream
 from scarlet.core.schedule import Known, Rules
 from scarlet.core.server import Server
 from scarlet.core.types import Index, Job, Labels, Result, Uplink, Values
-from scarlet.wire.codec import Codec, codec
+from scarlet.wire.codec import Codec
+from scarlet.wire.codecs import codec
 from scarlet.wire.ledger import Ledger
 
 _FEATURES = 4

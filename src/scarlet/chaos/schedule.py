@@ -16,7 +16,8 @@ from scarlet.core.check import SUM_TOLERANCE
 from scarlet.core.federation import Federation
 from scarlet.core.persist import client_arrays, server_arrays
 from scarlet.core.rng import stream
-from scarlet.core.server import ClosedRound, Lessons
+from scarlet.core.server import ClosedRound
+from scarlet.core.server_state import Lessons
 from scarlet.core.types import Job, Labels, Report, Resync, Signal, Values
 from scarlet.errors import MessageError
 from scarlet.wire import frame
@@ -37,11 +38,12 @@ class Faults:
     server_crash: float = 0.0
     wipe: float = 0.0  # a client's disk is lost, or an old backup restored
     full: float = 0.0  # a disk is full
+    set_back: float = 0.0  # an old backup of the server is restored: rounds that clients heard of never happened
 
     @property
     def only_crashes(self) -> bool:
         """Whether nothing is lost but processes: then the outcome must be that of a run without faults."""
-        return not (self.drop or self.delay or self.duplicate or self.tamper or self.wipe or self.full)
+        return not (self.drop or self.delay or self.duplicate or self.tamper or self.wipe or self.full or self.set_back)
 
 
 def play_schedule(seed: int, codec_name: str = "reference", method: str | None = None) -> Counter[str]:
@@ -56,7 +58,8 @@ def play_schedule(seed: int, codec_name: str = "reference", method: str | None =
         faults = Faults(client_crash=0.3, server_crash=0.3)
     else:
         likely = rng.random(8) * (rng.random(8) < 0.6) * np.array([0.4, 0.3, 0.3, 0.3, 0.3, 0.3, 0.15, 0.1])
-        faults = Faults(*likely.tolist())
+        unlikely = stream(seed, "chaos", purpose="set back")
+        faults = replace(Faults(*likely.tolist()), set_back=0.3 if unlikely.random() < 0.2 else 0.0)
     played = _Play(world, faults, stream(seed, "chaos", purpose="faults"))
     played.rounds(rounds)
     if faults.only_crashes:
@@ -111,6 +114,7 @@ class _Play:
         self.server = ServerNode(world, SimulatedDisk(rng))
         self.nodes = [ClientNode(world, number, SimulatedDisk(rng)) for number in range(world.federation.clients)]
         self.backups = [node.disk.copy() for node in self.nodes]
+        self.server_backup = self.server.disk.copy()
         self.late: list[tuple[int, bytes, bool]] = []  # (client, message, towards the server)
         self.expected: dict[bytes, Taught] = {}  # broadcast -> what goes with it
         self.rebooted = True  # a server that comes up has counted nothing yet
@@ -146,8 +150,8 @@ class _Play:
 
     def _round(self) -> None:
         """One attempt at a round, closed if it got that far."""
-        server = self.server.server
         self._misfortunes()
+        server = self.server.server
         state = server.state
         labels = None if state.sync is None else recall(state.cache, state.sync)
         taught = Taught(labels, state.lessons, self.server.weights.ravel())
@@ -269,9 +273,23 @@ class _Play:
                 self.troubled.add(number)
             elif self.rng.random() < 0.3:
                 self.backups[number] = node.disk.copy()
+        if self.faults.set_back:
+            self._set_back()
         if self.faults.delay or self.faults.duplicate:
             # A downlink of long ago sets a client back, and it is healed like one that restored a backup.
             self.troubled |= set(range(len(self.nodes)))
+
+    def _set_back(self) -> None:
+        """Restore the server's backup, or make a new one, or neither."""
+        if self._happens("set_back"):
+            self.server.disk = self.server_backup.copy()
+            self.server.boot()
+            self.server.saved = self.server.saves
+            self.rebooted = True
+            self.troubled |= set(range(len(self.nodes)))
+            self.late = []  # nobody could tell answers to a round that never happened from answers to its namesake
+        elif self.rng.random() < 0.3:
+            self.server_backup = self.server.disk.copy()
 
     def _reboot_server(self) -> None:
         saved = self.server.saved

@@ -18,7 +18,7 @@ from scarlet.chaos import Violation, play_schedule
 from scarlet.cli.main import no_positionals
 from scarlet.cli.options import options_of, parse, split
 from scarlet.config import check_at_least
-from scarlet.wire.codec import codec
+from scarlet.wire.codecs import codec
 
 _SHOWN = 5
 

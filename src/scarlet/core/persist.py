@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scarlet.core.client import ClientState
 from scarlet.core.delta import Memory
 from scarlet.core.schedule import Schedule
-from scarlet.core.server import Lessons, Progress, ServerState
+from scarlet.core.server_state import Lessons, Progress, ServerState
 from scarlet.core.types import Exceptional, Labels, Sync
 from scarlet.wire.ledger import COLUMNS, Bytes, Ledger
 

@@ -2,16 +2,18 @@
 
 The draws follow from the seed, and the stamps of the server's cache follow from the draws. So every client keeps those
 stamps, beside the entries that it really holds, and replays the rounds that it missed. Only exceptions must be named: a
-round that was closed at a later attempt, or in which some samples were not answered.
+round that was closed at a later attempt, or in which some samples were not answered. A checksum of the stamps tells a
+client whether it came to the right ones.
 """
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from scarlet.core.cache import ABSENT, CacheTable, Delta
+from scarlet.core.cache import ABSENT, CacheTable, Delta, NoCache
 from scarlet.core.federation import Federation
 from scarlet.core.method import Method
 from scarlet.core.rng import stream
@@ -19,6 +21,7 @@ from scarlet.core.types import History, Index, Labels, Stamps, Sync
 from scarlet.errors import MessageError
 
 _NOTHING = np.empty(0, np.int64)
+_FARTHEST = 4096  # rounds that a client works out for itself; one that missed more is sent the stamps
 
 
 class OutOfStep(MessageError):
@@ -31,6 +34,11 @@ class Rules:
 
     method: Method
     federation: Federation
+
+    @property
+    def keep_stamps(self) -> bool:
+        """Whether a round depends on earlier ones: without a cache every sample is asked for, whatever happened."""
+        return not isinstance(self.method.cache, NoCache)
 
     def index(self, round: int, attempt: int) -> Index:
         """I^t: the samples that an attempt at a round draws."""
@@ -66,10 +74,10 @@ class Schedule:
     def empty(cls, public_size: int) -> Schedule:
         return cls(np.full(public_size, ABSENT, np.int32), np.full(public_size, ABSENT, np.int32))
 
-    def until(self, rules: Rules, round: int, since: int, history: History | None) -> Stamps:
+    def until(self, rules: Rules, round: int, history: History | None) -> Stamps:
         """A copy of the stamps as of the end of a round; OutOfStep where they cannot be worked out.
 
-        `since` is the last exceptional round up to then, and `history` what the server has to say of them.
+        `history` is what the server has to say of the rounds that this client missed, if anything.
         """
         if history is not None and history.stamps is not None:
             return history.stamps.copy()
@@ -77,8 +85,8 @@ class Schedule:
             return self.stamps.copy()
         if round == self.round - 1:
             return self.before.copy()
-        after = since if history is None else history.after
-        if round < self.round or self.round < after:
+        after = 0 if history is None else history.after
+        if not after <= self.round < round <= self.round + _FARTHEST:
             raise OutOfStep(f"the stamps of round {round} cannot be worked out from those of round {self.round}")
         odd = {each.round: each for each in history.exceptions} if history is not None else {}
         stamps = self.stamps.copy()
@@ -100,11 +108,19 @@ class Known:
     history: History | None = None
     after: Schedule | None = None  # what reading a broadcast makes of the schedule
 
-    def sync(self, round: int, since: int) -> Stamps:
-        """A copy of the stamps that a round's sync begins with."""
+    def before(self, round: int, expected: int) -> Stamps:
+        """A copy of the stamps that a round's sync begins with; OutOfStep if their checksum is not the server's."""
         if self.schedule is None:
             raise MessageError("a broadcast is for clients")
-        return self.schedule.until(self.rules, round - 1, since, self.history)
+        stamps = self.schedule.until(self.rules, round - 1, self.history)
+        if checksum(stamps) != expected:
+            raise OutOfStep(f"the stamps of round {round - 1} are not those of the server")
+        return stamps
+
+
+def checksum(stamps: Stamps) -> int:
+    """CRC-32 of the stamps, as little-endian words of 32 bits."""
+    return zlib.crc32(stamps.astype("<i4", copy=False).tobytes())
 
 
 def _table(stamps: Stamps) -> CacheTable:

@@ -8,26 +8,24 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from scarlet.core.average import AverageOfModels
-from scarlet.core.cache import ABSENT, CacheTable, recall
+from scarlet.core.cache import CacheTable, recall
 from scarlet.core.check import check_distributions, entropy
 from scarlet.core.delta import Memory, name_of
 from scarlet.core.federation import Federation
 from scarlet.core.holdings import Holdings
 from scarlet.core.method import Fold, Method, Teachers
 from scarlet.core.rng import draw, stream
-from scarlet.core.schedule import Known, Rules
+from scarlet.core.schedule import Known, Rules, checksum
+from scarlet.core.server_state import Lessons, Progress, ServerState
 from scarlet.core.types import (
     DIGEST_BYTES,
     EVERYBODY,
-    NO_LABELS_YET,
     NOTHING,
     Accepted,
     Broadcast,
     CatchUp,
-    Exceptional,
     History,
     Index,
     Labels,
@@ -35,17 +33,14 @@ from scarlet.core.types import (
     Parameters,
     Report,
     Resync,
-    Stamps,
-    Sync,
     Uplink,
     Values,
 )
 from scarlet.errors import MessageError
 from scarlet.wire import frame
-from scarlet.wire.codec import Codec
+from scarlet.wire.codec import FROM_CLIENTS, Codec
 from scarlet.wire.ledger import Column, Ledger
 
-KEPT_ROUNDS = 256  # exceptions older than this are forgotten
 REPORT_LIMIT = 4096  # bytes; a client's metrics are a few numbers
 
 
@@ -67,63 +62,6 @@ class Learner(Protocol):
     def load(self, parameters: Values) -> None:
         """Replace all weights and buffers."""
         ...
-
-
-@dataclass(slots=True)
-class Progress:
-    """What the server keeps so that clients can work out the stamps of its cache."""
-
-    before: Stamps  # i32[P]: the stamps as of the end of the round before the closed one
-    applied: npt.NDArray[np.int32]  # i32[K]: the last round whose sync each client is known to have applied; -1: none
-    exceptions: list[Exceptional] = field(default_factory=list)  # of the last rounds, the closed one included
-    forgotten: int = 0  # exceptions up to this round are no longer kept
-
-    def note(self, sync: Sync) -> None:
-        """Take down a round if it was an exception."""
-        if sync.attempt or len(sync.dropped):
-            self.exceptions.append(Exceptional(sync.round, sync.attempt, sync.dropped))
-        while self.exceptions and self.exceptions[0].round <= sync.round - KEPT_ROUNDS:
-            self.forgotten = self.exceptions.pop(0).round
-
-    def since(self, round: int) -> int:
-        """The last exceptional round up to a round; 0: none."""
-        return max((each.round for each in self.exceptions if each.round <= round), default=self.forgotten)
-
-    def history(self, client: int, until: int) -> tuple[int, tuple[Exceptional, ...]] | None:
-        """After which round a client needs exceptions named, and those; None if it needs the stamps themselves."""
-        after = int(self.applied[client])
-        if after < self.forgotten or after < 0:
-            return None
-        return after, tuple(each for each in self.exceptions if after < each.round <= until)
-
-
-@dataclass(slots=True)
-class Lessons:
-    """What each client is to be taught of the last round, where each has a teacher of its own."""
-
-    index: Index  # i64[n]
-    value: Values  # f32[n, C + 1, N]: the teachers, and at last their plain mean
-    choice: npt.NDArray[np.int32]  # i32[K, n]: each client's teacher; whoever did not answer is taught the mean
-    drawn: int  # the attempt at which the round was closed
-
-    def of(self, client: int) -> Labels:
-        return Labels(self.index, self.value[np.arange(len(self.index)), self.choice[client]])
-
-
-@dataclass(slots=True)
-class ServerState:
-    """All that the server remembers from one round to the next: plain arrays and numbers."""
-
-    cache: CacheTable
-    holdings: Holdings
-    target: Values | None = None  # f32[P, N]: what its model learned of each cached sample, if not what was taught
-    accepted: list[Memory] | None = None  # under delta coding: each client's last labels
-    lessons: Lessons | None = None
-    progress: Progress | None = None  # where the codec leaves out what clients can work out
-    round: int = 0  # the last round that was closed
-    attempt: int = 0  # how often the round after it has failed
-    sync: Sync | None = None  # of the closed round
-    digest: bytes = NO_LABELS_YET  # of the labels taught in it
 
 
 @dataclass(slots=True)
@@ -181,14 +119,15 @@ class Server:
         self.ledger = ledger
         self.learner = learner
         size, classes = federation.public_size, federation.classes
+        self._rules = Rules(method, federation)
+        derives = codec.derives and self._rules.keep_stamps
         self.state = ServerState(
             CacheTable.empty(size, *method.label_shape(classes)),
             Holdings.empty(federation.clients, size, method.cache.duration),
             target=np.zeros((size, classes), np.float32) if method.keeps_targets else None,
             accepted=[Memory.empty(size, classes) for _ in range(federation.clients)] if method.delta else None,
-            progress=_no_progress(federation) if codec.derives else None,
+            progress=Progress.empty(size, federation.clients) if derives else None,
         )
-        self._rules = Rules(method, federation)
         self._open: _OpenRound | None = None
         self._rejections: Counter[str] = Counter()  # of all attempts at the round
 
@@ -200,8 +139,8 @@ class Server:
         asked = draw(rng, federation.clients, federation.asked)
         index = self._rules.index(round, attempt)
         request = self.method.cache.request(state.cache, index, round)
-        since = state.progress.since(round - 2) if state.progress is not None else 0
-        broadcast = Broadcast(round, attempt, request, state.sync, state.digest, federation.public, since)
+        stamps = checksum(state.progress.before) if state.progress is not None else 0
+        broadcast = Broadcast(round, attempt, request, state.sync, state.digest, federation.public, stamps)
         shared = self.codec.encode(broadcast)
         payload = self.codec.payload(broadcast, shared)
         answer: Uplink | Parameters
@@ -341,11 +280,14 @@ class Server:
         if len(data) > now.size_limit:
             raise MessageError(f"client {sender} sends {len(data)} bytes; at most {now.size_limit}", "too large")
         outer = frame.unwrap(data)
+        if outer.kind not in FROM_CLIENTS:
+            raise MessageError(f"client {sender} sends what only a server may send", "wrong kind")
         if (outer.round, outer.attempt) != (now.round, now.attempt):  # it may not be readable in another round
             raise MessageError(f"client {sender} answers round {outer.round} in round {now.round}", "wrong round")
         message = self.codec.decode(data, Known(self._rules, now.request))
-        if isinstance(message, Broadcast | CatchUp | Lesson | Accepted | History) or message.client != sender:
-            raise MessageError(f"client {sender} sends what only somebody else may send", "unknown client")
+        assert isinstance(message, Report | Resync | Uplink | Parameters)
+        if message.client != sender:
+            raise MessageError(f"client {sender} sends in the name of client {message.client}", "unknown client")
         payload = self.codec.payload(message, data)
         match message:
             case Report():
@@ -454,10 +396,6 @@ class Server:
         if not _within(labels.index, now.request):
             raise MessageError(f"client {sender} labels samples that were not requested", "wrong samples")
         check_distributions(labels.value, f"client {sender}")
-
-
-def _no_progress(federation: Federation) -> Progress:
-    return Progress(np.full(federation.public_size, ABSENT, np.int32), np.zeros(federation.clients, np.int32))
 
 
 def _merged(a: Labels, b: Labels) -> Labels:

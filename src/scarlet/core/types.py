@@ -79,7 +79,7 @@ class Broadcast:
     sync: Sync | None  # of the round before; None in the first round, or where each client is taught by itself
     digest: bytes  # of the labels taught in the round before
     public: bytes  # the fingerprint of the public set, which everybody must hold alike
-    since: int = 0  # the last exceptional round before the sync's
+    stamps: int = 0  # a checksum of the stamps that the sync begins with, where clients work them out
 
 
 @dataclass(frozen=True, slots=True)

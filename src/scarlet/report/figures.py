@@ -54,8 +54,8 @@ def stroke(position: int) -> Stroke:
     return Stroke(COLOURS[position % len(COLOURS)], DASHES[position // len(COLOURS) % len(DASHES)])
 
 
-def draw(panel: Panel, variants: Sequence[Variant]) -> str | None:
-    """The plot as an HTML division without plotly.js, or None if no run has the quantity."""
+def draw(panel: Panel, variants: Sequence[Variant], name: str) -> str | None:
+    """The plot as an HTML division of that id without plotly.js, or None if no run has the quantity."""
     curves = [curve(variant.runs, panel.quantity) for variant in variants]
     if not any(np.isfinite(drawn.mean).any() for drawn in curves):
         return None
@@ -71,7 +71,7 @@ def draw(panel: Panel, variants: Sequence[Variant]) -> str | None:
             traces += _band(drawn, position, panel)
             traces += _line(variant, drawn, position, panel)
     figure = go.Figure(data=traces, layout=_layout(panel, logarithmic))
-    return str(plotly.io.to_html(figure, full_html=False, include_plotlyjs=False, div_id=panel.id, config=CONFIG))
+    return str(plotly.io.to_html(figure, full_html=False, include_plotlyjs=False, div_id=name, config=CONFIG))
 
 
 def _traffic(drawn: Curve) -> float:

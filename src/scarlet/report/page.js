@@ -9,3 +9,18 @@ for (const button of document.querySelectorAll(".legend button")) {
     }
   });
 }
+
+// A choice of what is counted shows the tables and figures that are for it.
+for (const button of document.querySelectorAll(".choice button")) {
+  button.addEventListener("click", () => {
+    for (const other of document.querySelectorAll(".choice button")) {
+      other.setAttribute("aria-checked", String(other === button));
+    }
+    for (const part of document.querySelectorAll("[data-count]")) {
+      part.hidden = part.dataset.count !== button.value;
+      if (part.hidden) continue;
+      // A plot that was drawn while it was hidden does not know its width.
+      for (const plot of part.querySelectorAll(".js-plotly-plot")) Plotly.Plots.resize(plot);
+    }
+  });
+}

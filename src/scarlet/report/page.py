@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -13,19 +13,20 @@ from scarlet.errors import ScarletError
 from scarlet.report.figures import draw, stroke
 from scarlet.report.markup import escape
 from scarlet.report.panels import ROUND_BY_ROUND, TRADE_OFF, Panel
-from scarlet.report.record import RunRecord
+from scarlet.report.record import COUNTS, Count, RunRecord, counted
 from scarlet.report.summary import LAST_ROUNDS, summarise
 from scarlet.report.tables import options_table, sentence, summary_table
 from scarlet.report.variants import Variant, group
 
 # The browser itself refuses whatever is not in the file.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+PAYLOAD = COUNTS[0]
 BORDERS = {"solid": "solid", "dash": "dashed", "dot": "dotted"}
 
 
 def write_report(runs: Sequence[RunRecord], path: Path, *, partition_svg: str | None = None) -> None:
     """Write one HTML page that compares the runs and opens from disk without a network."""
-    page = "\n".join(_page(group(runs), partition_svg))
+    page = "\n".join(_page({count: group([counted(run, count) for run in runs]) for count in COUNTS}, partition_svg))
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,8 +39,9 @@ def write_report(runs: Sequence[RunRecord], path: Path, *, partition_svg: str | 
         raise ScarletError(f"cannot write {path} ({error.strerror}); choose another place") from error
 
 
-def _page(variants: Sequence[Variant], partition_svg: str | None) -> Iterator[str]:
-    summary = summarise(variants)
+def _page(by_count: Mapping[Count, Sequence[Variant]], partition_svg: str | None) -> Iterator[str]:
+    """Whatever depends on the bytes that are counted is there once for each way to count; the first is shown."""
+    variants = by_count[PAYLOAD]
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -47,16 +49,20 @@ def _page(variants: Sequence[Variant], partition_svg: str | None) -> Iterator[st
     yield f"<style>\n{_packaged('page.css')}</style>"
     yield f"<script>{get_plotlyjs()}</script>\n</head>\n<body>"
     yield "<h1>Accuracy against megabytes</h1>"
-    yield f'<p class="result">{sentence(summary)}</p>'
-    yield from _unfinished(variants)
-    yield f'<div class="scroll">\n{summary_table(summary)}\n</div>'
-    yield f'<p class="quiet">{_how_to_read(summary.target)}</p>'
+    yield from _choice()
+    for count, those in by_count.items():
+        summary = summarise(those)
+        yield f"<div{_shown_for(count)}>"
+        yield f'<p class="result">{sentence(summary)}</p>'
+        yield from _unfinished(variants)
+        yield f'<div class="scroll">\n{summary_table(summary)}\n</div>'
+        yield f'<p class="quiet">{_how_to_read(summary.target, count)}</p>\n</div>'
     yield "<noscript><p>The figures need JavaScript; the tables do not.</p></noscript>"
     yield "<section>\n<h2>What accuracy costs</h2>"
     yield from _legend(variants)
-    yield from _panels("trade-off", TRADE_OFF, variants)
+    yield from _panels("trade-off", TRADE_OFF, by_count)
     yield "<h2>Round by round</h2>"
-    yield from _panels("rounds", ROUND_BY_ROUND, variants)
+    yield from _panels("rounds", ROUND_BY_ROUND, by_count)
     yield "</section>"
     if partition_svg is not None:
         yield from _partition(partition_svg)
@@ -73,7 +79,20 @@ def _unfinished(variants: Sequence[Variant]) -> Iterator[str]:
         yield f"<p>Not finished, and shown as far as they got: {escape(names)}.</p>"
 
 
-def _how_to_read(target: float | None) -> str:
+def _choice() -> Iterator[str]:
+    yield '<div class="choice" role="radiogroup" aria-label="Bytes that are counted">Megabytes counted:'
+    for count in COUNTS:
+        checked = "true" if count is PAYLOAD else "false"
+        yield f'<button type="button" role="radio" value="{count.id}" aria-checked="{checked}">{count.name}</button>'
+    yield "</div>"
+
+
+def _shown_for(count: Count) -> str:
+    """The attributes of what is shown only while these bytes are counted."""
+    return f' data-count="{count.id}"' + ("" if count is PAYLOAD else " hidden")
+
+
+def _how_to_read(target: float | None, count: Count) -> str:
     reached = (
         "there is no target that all methods reach"
         if target is None
@@ -81,8 +100,8 @@ def _how_to_read(target: float | None) -> str:
     )
     return (
         f"Accuracy is the mean of the last {LAST_ROUNDS} evaluated rounds, ± one standard deviation over "
-        "seeds. All other numbers are means over seeds. MB are 10<sup>6</sup> bytes of payload of all "
-        f"clients; {reached}."
+        "seeds. All other numbers are means over seeds. "
+        f"MB are 10<sup>6</sup> {count.caption}, of all clients; {reached}."
     )
 
 
@@ -102,12 +121,15 @@ def _legend(variants: Sequence[Variant]) -> Iterator[str]:
     yield "</div>"
 
 
-def _panels(layout: str, panels: Sequence[Panel], variants: Sequence[Variant]) -> Iterator[str]:
+def _panels(layout: str, panels: Sequence[Panel], by_count: Mapping[Count, Sequence[Variant]]) -> Iterator[str]:
     yield f'<div class="panels {layout}">'
     for panel in panels:
-        plot = draw(panel, variants)
-        if plot is not None:
-            yield f"<figure>\n<figcaption><b>{panel.title}</b>{panel.caption}</figcaption>\n{plot}\n</figure>"
+        for count in by_count if panel.shows_traffic else (PAYLOAD,):
+            plot = draw(panel, by_count[count], panel.id if count is PAYLOAD else f"{panel.id}-{count.id}")
+            shown = _shown_for(count) if panel.shows_traffic else ""
+            if plot is not None:
+                caption = f"<figcaption><b>{panel.title}</b>{panel.caption}</figcaption>"
+                yield f"<figure{shown}>\n{caption}\n{plot}\n</figure>"
     yield "</div>"
 
 

@@ -20,6 +20,11 @@ class Panel:
     unit: float = 1.0
     from_zero: bool = True
 
+    @property
+    def shows_traffic(self) -> bool:
+        """Whether it depends on which bytes are counted."""
+        return self.against == "megabytes" or self.quantity in ("uplink_bytes", "downlink_bytes")
+
 
 TRADE_OFF = (
     Panel(

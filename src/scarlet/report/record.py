@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scarlet.errors import DataError
 
-Round = Mapping[str, float | int | None]
+Round = dict[str, float | int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,47 @@ class RunRecord:
     config: Mapping[str, object]
     rounds: Sequence[Round]
     summary: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Which bytes are counted as traffic: the payload, and what else in either direction."""
+
+    id: str
+    name: str
+    caption: str
+    up: tuple[str, ...] = ()
+    down: tuple[str, ...] = ()
+
+
+COUNTS = (
+    Count("payload", "payload", "bytes of payload, the method's own content"),
+    Count(
+        "framed",
+        "with frames",
+        "bytes of payload and frames",
+        up=("uplink_frame_bytes",),
+        down=("downlink_frame_bytes",),
+    ),
+    Count(
+        "carried",
+        "all that was carried",
+        "bytes of everything: payload, frames, reports, what was turned down, and what the transport added",
+        up=("uplink_frame_bytes", "report_bytes", "rejected_bytes", "uplink_transport_bytes"),
+        down=("downlink_frame_bytes", "downlink_transport_bytes"),
+    ),
+)
+
+
+def counted(run: RunRecord, count: Count) -> RunRecord:
+    """The run, with more bytes counted as its traffic."""
+    rounds, beyond = [], 0
+    for line in run.rounds:
+        up, down = (sum(int(line.get(key) or 0) for key in keys) for keys in (count.up, count.down))
+        beyond += up + down
+        more = {"uplink_bytes": up, "downlink_bytes": down, "cumulative_bytes": beyond}
+        rounds.append(line | {key: had + extra for key, extra in more.items() if (had := line.get(key)) is not None})
+    return replace(run, rounds=tuple(rounds))
 
 
 def read_run(directory: Path) -> RunRecord:

@@ -20,7 +20,7 @@ from scarlet.core.train import Samples, Training, work
 from scarlet.core.types import Images, Index, Job
 from scarlet.models.registry import ModelFactory, Weights
 from scarlet.transport.troubles import Troubles
-from scarlet.wire.codec import codec
+from scarlet.wire.codecs import codec
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import pickle
 import signal
 import tempfile
 import time
@@ -23,6 +24,8 @@ import torch
 from scarlet.core.persist import Array
 from scarlet.errors import ScarletError
 from scarlet.transport.host import Host, Resident, Setup
+
+_PIPE_HEAD = 4  # bytes before each object in a pipe, which say how long it is
 
 
 class WorkerError(ScarletError):
@@ -98,6 +101,13 @@ class LocalTransport:
                 if answer is not None:
                     yield answer
 
+    def overhead(self) -> tuple[int, int]:
+        """Bytes beyond the messages that went through the pipes, up and down, since this was last asked."""
+        up, down = sum(worker.up for worker in self._workers), sum(worker.down for worker in self._workers)
+        for worker in self._workers:
+            worker.up = worker.down = 0
+        return up, down
+
     def digests(self) -> list[bytes]:
         """A digest of each client's weights, in the order of the clients."""
         if self._host is not None:
@@ -146,24 +156,32 @@ class _Worker:
         theirs.close()
         self.late: list[tuple[int, bytes]] = []  # answers that came when something else was waited for
         self.unanswered = 1  # requests whose end has not been seen yet; the first is to get ready
+        self.up = self.down = 0  # bytes through the pipe beyond the messages in them
 
     def ready(self) -> None:
         answer = self.receive()
         assert answer is None
 
     def ask(self, what: str, about: object) -> None:
+        request = pickle.dumps((what, about))
         try:
-            self.connection.send((what, about))
+            self.connection.send_bytes(request)
         except OSError:
             raise self._death() from None
         self.unanswered += 1
+        if what == "exchange" and isinstance(about, dict):
+            # A downlink that several clients are sent goes through the pipe once.
+            self.down += _PIPE_HEAD + len(request) - sum(map(len, {id(data): data for data in about.values()}.values()))
 
     def receive(self) -> Any:
         """The next part of an answer; None at its end."""
         try:
-            answer = self.connection.recv()
+            received = self.connection.recv_bytes()
         except (EOFError, OSError):
             raise self._death() from None
+        answer = pickle.loads(received)
+        if isinstance(answer, tuple):
+            self.up += _PIPE_HEAD + len(received) - len(answer[1])
         if isinstance(answer, BaseException):
             raise answer
         if answer is None:

@@ -7,6 +7,7 @@ frame and the two fingerprints.
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,8 +15,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.core.cache import NoCache
-from scarlet.core.schedule import Known, OutOfStep, Schedule
+from scarlet.core.schedule import Known, Schedule
 from scarlet.core.types import (
     DIGEST_BYTES,
     NOTHING,
@@ -35,14 +35,15 @@ from scarlet.core.types import (
 )
 from scarlet.errors import MessageError
 from scarlet.wire import frame
-from scarlet.wire.codec import KINDS, Reference
+from scarlet.wire.codec import KINDS
 from scarlet.wire.entropy import decode_labels, decode_mask, encode_labels, encode_mask, read_varint, varint
 from scarlet.wire.quantise import RAW_BITS, from_levels, levels
+from scarlet.wire.reference import Reference
 
 _SYNC, _UNCHANGED = 1, 2  # flags of a broadcast
 _RESET, _STAMPS, _DELTA = 1, 1, 1
-_FARTHEST = 4096  # rounds that a client works out for itself; one that missed more is sent the stamps
 _LAST_ROUND = 2**31 - 1  # stamps are 32 bits wide
+_CHECKSUM = struct.Struct("<I")  # of the stamps
 _SLACK = 1024  # bytes that a message may have beyond its plain form
 
 
@@ -102,7 +103,7 @@ class Compact(Reference):
         if sync.signal is not None and (same := sync.signal == Signal.UNCHANGED).any():
             flags |= _UNCHANGED
             unchanged = encode_mask(same[sync.signal != Signal.CACHED])
-        head += bytes([flags]) + varint(message.since) + varint(sync.attempt) + _places(sync.dropped, request)
+        head += bytes([flags]) + _CHECKSUM.pack(message.stamps) + varint(sync.attempt) + _places(sync.dropped, request)
         return head + unchanged + self._values(sync.fresh, self.downlink_bits)
 
     def _uplink(self, message: Uplink, known: Known) -> bytes:
@@ -193,8 +194,10 @@ def _read_broadcast(body: _Body) -> Broadcast:
         body.end()
         request = known.rules.request(Schedule.empty(body.size).stamps, round, body.attempt)
         return Broadcast(round, body.attempt, request, None, digest, public)
-    since, attempt = body.number(), body.number()
-    before = _before(body, since)
+    (expected,) = _CHECKSUM.unpack(body.bytes(_CHECKSUM.size))
+    attempt = body.number()
+    nothing = Schedule.empty(body.size).stamps
+    before = known.before(round - 1, expected) if known.rules.keep_stamps else nothing
     stamps = before.copy()
     dropped = body.places(known.rules.request(before, round - 1, attempt))
     sync = known.rules.play(stamps, round - 1, attempt, dropped)
@@ -209,18 +212,7 @@ def _read_broadcast(body: _Body) -> Broadcast:
     fresh = body.values(int(np.count_nonzero(~sync.held)), body.label, body.codec.downlink_bits)
     known.after = Schedule(stamps, before, round - 1)
     request = known.rules.request(stamps, round, body.attempt)
-    return Broadcast(round, body.attempt, request, replace(sync, fresh=fresh), digest, public, since)
-
-
-def _before(body: _Body, since: int) -> Stamps:
-    """The stamps that the sync of a broadcast begins with."""
-    known, round = body.known, body.round
-    if known.schedule is not None and isinstance(known.rules.method.cache, NoCache):
-        return Schedule.empty(body.size).stamps  # nobody keeps a label, whatever happened
-    whole = known.history is not None and known.history.stamps is not None
-    if known.schedule is not None and not whole and round - known.schedule.round > _FARTHEST:
-        raise OutOfStep(f"the stamps of round {round} are too far from those of round {known.schedule.round}")
-    return known.sync(round - 1, since)
+    return Broadcast(round, body.attempt, request, replace(sync, fresh=fresh), digest, public, expected)
 
 
 def _read_uplink(body: _Body) -> Uplink:

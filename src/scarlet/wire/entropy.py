@@ -6,7 +6,9 @@ after the end of the stick cost nothing, and a certain label costs little more t
 nothing, all, or a part of some magnitude: a symbol, whose probabilities are counts of the rows before it, followed by
 the magnitude's lower bits as they are.
 
-Counts are taken after each of a few blocks of rows that double in size, so that a whole block is coded at once.
+Counts are taken after each of a few blocks of rows that double in size, so that a whole block is coded at once. Of one
+bit, where a row is no more than a class, classes that are all alike are coded without counts, which would have to be
+learned first.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ _NONE, _ALL, _PART = 0, 1, 2  # a part is _PART + 2 (bits of its magnitude - 1) 
 _FIRST_BLOCK = 8  # rows
 _SPLITS = 4  # of what is left of a stick: all of it, more than a half, more than an eighth, less
 _TRUST = 4.0  # rows that the counts of all classes together stand for, beside those of the class itself
+_UNIFORM = b"\1"  # instead of the number of lower bits, of which labels of one bit have none
 _ANS = constriction.stream.stack.AnsCoder
 _FAMILY = constriction.stream.model.Categorical(perfect=False)
 
@@ -65,8 +68,10 @@ def encode_labels(levels: Levels, bits: int) -> bytes:
     coder = _ANS()
     coder.encode_reverse(symbols, _FAMILY, tables)
     plain = _pack(np.concatenate(lowers), np.concatenate(widths))
-    words: bytes = coder.get_compressed().astype("<u4").tobytes()
-    return varint(len(plain)) + plain + words.rstrip(b"\0")
+    coded = varint(len(plain)) + plain + _words(coder)
+    if bits == 1:
+        return min(coded, _UNIFORM + _uniform(levels.argmax(axis=1), classes), key=len)
+    return coded
 
 
 def decode_labels(data: bytes | memoryview, rows: int, classes: int, bits: int) -> Levels:
@@ -79,6 +84,9 @@ def decode_labels(data: bytes | memoryview, rows: int, classes: int, bits: int) 
         return levels.T
     if not len(data):
         raise MessageError("the message has no labels, as if they were not distributions", "unnormalised")
+    if bits == 1 and data[:1] == _UNIFORM:
+        levels[_of_uniform(data[1:], rows, classes), np.arange(rows)] = 1
+        return levels.T
     count, at = read_varint(data, 0)
     plain = _Bits(bytes(data[at : at + count]))
     coder = _coder(data[at + count :])
@@ -120,6 +128,21 @@ def decode_labels(data: bytes | memoryview, rows: int, classes: int, bits: int) 
     return levels.T
 
 
+def _uniform(symbols: Levels, size: int) -> bytes:
+    """Numbers below `size` in log2(size) bits each."""
+    coder = _ANS()
+    coder.encode_reverse(symbols.astype(np.int32), constriction.stream.model.Uniform(size))
+    return _words(coder)
+
+
+def _of_uniform(data: bytes | memoryview, count: int, size: int) -> npt.NDArray[np.int32]:
+    coder = _coder(data)
+    symbols: npt.NDArray[np.int32] = coder.decode(constriction.stream.model.Uniform(size), count)
+    if not coder.is_empty():
+        raise MessageError("the message has more labels than samples")
+    return symbols
+
+
 def encode_mask(mask: Mask) -> bytes:
     """A mask, by how many of it are true: about len(mask) H bits."""
     if not len(mask):
@@ -128,7 +151,7 @@ def encode_mask(mask: Mask) -> bytes:
     coder = _ANS()
     if 0 < count < len(mask):
         coder.encode_reverse(mask.astype(np.int32), _chances(count, len(mask)))
-    words: bytes = coder.get_compressed().astype("<u4").tobytes().rstrip(b"\0")
+    words = _words(coder)
     return varint(count) + varint(len(words)) + words
 
 
@@ -153,6 +176,12 @@ def decode_mask(data: bytes | memoryview, at: int, size: int) -> tuple[Mask, int
 
 def _chances(count: int, size: int) -> object:
     return constriction.stream.model.Categorical(np.array([size - count, count], np.float64), perfect=False)
+
+
+def _words(coder: Any) -> bytes:
+    """All that was encoded, as `_coder` takes it."""
+    words: bytes = coder.get_compressed().astype("<u4").tobytes()
+    return words.rstrip(b"\0")
 
 
 def _coder(data: bytes | memoryview) -> Any:

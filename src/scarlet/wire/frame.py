@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from scarlet.errors import MessageError
 
 MAGIC = b"SCRL"
-VERSION = 2
+VERSION = 3
 _HEADER = struct.Struct("<4sBBHIII")  # magic, version, kind, attempt, round, length of the body, CRC-32
 _CHECKED = _HEADER.size - 4  # the checksum covers all of the header before itself, and the body
 

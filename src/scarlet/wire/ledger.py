@@ -35,21 +35,30 @@ def _columns() -> dict[Column, Bytes]:
 class Ledger:
     """Payload and frame for each direction and client of the round under way, and the totals of all rounds.
 
-    Reports have a column of their own: they are for people, not for the method.
+    Reports have a column of their own: they are for people, not for the method. What a transport adds to the messages
+    that it carries is known for a round only, because it may carry several at once.
     """
 
+    uplink_transport: int = 0  # bytes of the round under way beyond its messages
+    downlink_transport: int = 0
     total: dict[Column, Bytes] = field(default_factory=_columns)
     _round: dict[int, dict[Column, Bytes]] = field(default_factory=lambda: defaultdict(_columns))
 
     def open_round(self) -> None:
         """Begin a round; what the last one cost stays in the totals."""
         self._round.clear()
+        self.uplink_transport = self.downlink_transport = 0
 
     def add(self, column: Column, client: int, *, size: int, payload: int) -> None:
         """Count one message of `size` bytes, `payload` of which are the method's own."""
         message = Bytes(payload, size - payload)
         self._round[client][column] += message
         self.total[column] += message
+
+    def carried(self, *, uplink: int, downlink: int) -> None:
+        """Count what the transport added to messages of the round under way."""
+        self.uplink_transport += uplink
+        self.downlink_transport += downlink
 
     def by_client(self) -> dict[int, dict[Column, Bytes]]:
         """The round under way, client by client."""
