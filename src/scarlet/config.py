@@ -43,7 +43,7 @@ class Config:
     hostile: Annotated[float, Doc("share of the clients that send false soft-labels")] = 0.0
     attack: Annotated[Attack, Doc("what they send: labels in the wrong order of classes, or random ones")] = "flip"
     checkpoint_every: Annotated[int, Doc("rounds from one checkpoint to the next; 0 writes none")] = 1
-    codec: Annotated[str, Doc("how messages become bytes")] = "reference"
+    codec: Annotated[str, Doc("how messages become bytes: compact, or reference, the paper's accounting")] = "compact"
     uplink_bits: Annotated[int | None, Doc("bits of a label's entry, from clients; None: as the method has it")] = None
     downlink_bits: Annotated[int | None, Doc("bits of a label's entry, from the server; None: the same")] = None
     workers: Annotated[int | None, Doc("worker processes; None: one for each core; the result is the same")] = None

@@ -130,7 +130,7 @@ def play(
     Labels are played as if all of them changed, so delta coding saves nothing here, and as if they said nothing, so
     with entropy coding they cost more in truth.
     """
-    wire = codec(codec_name, method.uplink_bits, method.downlink_bits)
+    wire = codec(codec_name, method.uplink_bits, method.downlink_bits, classes=federation.classes)
     if method.exchange != "labels":  # every round is like every other
         model = Parameters(1, 0, EVERYBODY, 0, np.zeros(model_size, np.float32))
         size = wire.payload(model, wire.encode(model)) if method.exchange == "weights" else 0

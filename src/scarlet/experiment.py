@@ -74,7 +74,7 @@ def run(
         bits = built.uplink_bits, built.downlink_bits
         setup = _setup(method, entry, problem, bits, initial_weights(problem.factory, config.seed))
         learner = _server_model(setup, problem)
-        wire = codec(config.codec, *bits)
+        wire = codec(config.codec, *bits, classes=problem.federation.classes)
         server = Server(built, problem.federation, wire, ledger, learner)
         checkpoints: Checkpoints | None = None
         saved: Mapping[int, Mapping[str, Array]] = {}

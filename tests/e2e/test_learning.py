@@ -154,6 +154,7 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Run:
                 clients=3,
                 test_per_client=10,
                 public_per_round=30,
+                codec="reference",
                 workers=workers,
             ),
         )

@@ -44,6 +44,7 @@ TINY = scarlet.Config(
     public_size=60,
     public_per_round=20,
     local_epochs=1,
+    codec="reference",  # whose bytes follow from the counts of samples
     workers=1,
 )
 METHOD = scarlet.ScarletConfig(cache_duration=3)

@@ -35,7 +35,8 @@ class World:
 
     def wire(self) -> Codec:
         """How messages become bytes."""
-        return codec(self.codec, self.method.uplink_bits, self.method.downlink_bits)
+        bits = self.method.uplink_bits, self.method.downlink_bits
+        return codec(self.codec, *bits, classes=self.federation.classes)
 
     def start(self) -> npt.NDArray[np.float32]:
         """The weights that every model starts from."""

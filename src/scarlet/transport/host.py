@@ -66,7 +66,7 @@ class Host:
     ) -> None:
         self._setup = setup
         self._method = setup.build(setup.method)
-        self._codec = codec(setup.codec, *setup.bits)
+        self._codec = codec(setup.codec, *setup.bits, classes=setup.federation.classes)
         self._data = data
         self._public = _tensor(data.public, setup.device)
         self._clients = {number: self._start(number, data, saved.get(number)) for number in clients}

@@ -10,8 +10,10 @@ from scarlet.wire.reference import Reference
 CODECS: dict[str, type[Reference]] = {"reference": Reference, "compact": Compact}
 
 
-def codec(name: str, uplink_bits: int | None = None, downlink_bits: int | None = None) -> Codec:
-    """The codec of that name, for labels of so many bits an entry in either direction; None: as many as it likes."""
+def codec(
+    name: str, uplink_bits: int | None = None, downlink_bits: int | None = None, *, classes: int | None = None
+) -> Codec:
+    """The codec of that name, for labels of so many bits an entry; None: as many as it likes for so many classes."""
     if name not in CODECS:
         raise unknown("codec", name, CODECS)
-    return CODECS[name](uplink_bits, downlink_bits)
+    return CODECS[name](uplink_bits, downlink_bits, classes)

@@ -7,6 +7,7 @@ frame and the two fingerprints.
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from collections.abc import Callable
@@ -51,7 +52,11 @@ class Compact(Reference):
     """Draws, hits and requests are derived, labels are quantised and coded by adaptive counts."""
 
     derives = True
-    bits = 8
+
+    @staticmethod
+    def usual_bits(classes: int | None) -> int:
+        """Two levels for each class at least, so that a label that knows nothing can say so."""
+        return 8 if classes is None else max(4, math.ceil(math.log2(classes)) + 1)
 
     def encode(self, message: Message, known: Known | None = None) -> bytes:
         match message:
@@ -90,6 +95,8 @@ class Compact(Reference):
     def payload(self, message: Message, data: bytes) -> int:
         if KINDS[type(message)] not in _READ:
             return super().payload(message, data)
+        if _says_nothing(message):
+            return 0
         return len(data) - frame.SIZE - (2 * DIGEST_BYTES if isinstance(message, Broadcast) else 0)
 
     def _broadcast(self, message: Broadcast) -> bytes:
@@ -118,6 +125,16 @@ class Compact(Reference):
         if bits >= RAW_BITS:
             return value.astype("<f4", copy=False).tobytes()
         return encode_labels(levels(value, bits).reshape(-1, value.shape[-1]), bits)
+
+
+def _says_nothing(message: Message) -> bool:
+    """Whether a message only keeps the protocol going: nothing is asked, taught or answered."""
+    match message:
+        case Broadcast():
+            return not len(message.request) and (message.sync is None or not len(message.sync.index))
+        case Uplink():
+            return not len(message.labels.index) and not len(message.same)
+    return False
 
 
 class _Body:

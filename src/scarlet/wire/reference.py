@@ -72,11 +72,17 @@ class Reference:
     """
 
     derives = False
-    bits = 32  # of each entry of a label, unless somebody says otherwise
 
-    def __init__(self, uplink_bits: int | None = None, downlink_bits: int | None = None) -> None:
-        self.uplink_bits = self.bits if uplink_bits is None else uplink_bits
-        self.downlink_bits = self.bits if downlink_bits is None else downlink_bits
+    @staticmethod
+    def usual_bits(classes: int | None) -> int:
+        """Of each entry of a label of so many classes, unless somebody says otherwise."""
+        return 32
+
+    def __init__(
+        self, uplink_bits: int | None = None, downlink_bits: int | None = None, classes: int | None = None
+    ) -> None:
+        self.uplink_bits = self.usual_bits(classes) if uplink_bits is None else uplink_bits
+        self.downlink_bits = self.usual_bits(classes) if downlink_bits is None else downlink_bits
         check_bits("uplink_bits", self.uplink_bits)
         check_bits("downlink_bits", self.downlink_bits)
 
