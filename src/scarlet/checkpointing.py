@@ -6,14 +6,15 @@ import json
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 from scarlet.checkpoint import Folder, Snapshot, Store
 from scarlet.core.persist import Array, server_arrays, server_numbers
 from scarlet.core.server import Server
-from scarlet.core.train import ServerModel
 from scarlet.errors import ConfigError, ScarletError
+from scarlet.models.registry import Weights
 from scarlet.transport.host import model_arrays
 
 _SERVER = "server"
@@ -36,14 +37,23 @@ class Checkpoints:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
-    def save(self, server: Server, learner: ServerModel, clients: Mapping[int, Mapping[str, Array]]) -> None:
-        """Begin to write; `clients` are the states of those that have changed since the last checkpoint."""
+    def snapshot(self, server: Server, clients: Mapping[int, Mapping[str, Array]]) -> Snapshot:
+        """The federation as it is now, but for the server's model, which may still be learning.
+
+        `clients` are the states of those that have changed since the last checkpoint.
+        """
+        parts: dict[str, Mapping[str, Array]] = {f"client-{number}": state for number, state in clients.items()}
+        parts[_SERVER] = {name: array.copy() for name, array in server_arrays(server.state).items()}
+        return Snapshot(
+            server.state.round, server_numbers(server.state, server.ledger) | {"run": self._identity}, parts
+        )
+
+    def save(self, snapshot: Snapshot, weights: Weights) -> None:
+        """Begin to write a snapshot with the server's model as it was then."""
         self.wait()
-        arrays = {name: array.copy() for name, array in server_arrays(server.state).items()}
-        parts: dict[str, Mapping[str, Array]] = {_SERVER: arrays | model_arrays(learner.model)}
-        parts |= {f"client-{number}": state for number, state in clients.items()}
-        numbers = server_numbers(server.state, server.ledger) | {"run": self._identity}
-        self._pending = self._thread.submit(self.store.save, Snapshot(server.state.round, numbers, parts))
+        server = {**snapshot.parts[_SERVER], **model_arrays(weights)}
+        whole = replace(snapshot, parts={**snapshot.parts, _SERVER: server})
+        self._pending = self._thread.submit(self.store.save, whole)
 
     def load(self) -> Snapshot | None:
         """The newest checkpoint that is whole; ConfigError if it is not one of this run on this data."""

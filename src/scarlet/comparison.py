@@ -8,9 +8,10 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+from scarlet.books import Watcher
 from scarlet.config import Config
 from scarlet.errors import ConfigError
-from scarlet.experiment import Watcher, run
+from scarlet.experiment import run
 from scarlet.flat import flatten, unflatten
 from scarlet.methods.registry import check_method, entry_of
 from scarlet.models.registry import ModelFactory

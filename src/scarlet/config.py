@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 
 from typing_extensions import Doc
 
-from scarlet.core.types import Attack
+from scarlet.core.types import Attack, EngineName
 from scarlet.errors import ConfigError, unknown
 from scarlet.wire.codecs import codec
 
@@ -47,6 +47,7 @@ class Config:
     uplink_bits: Annotated[int | None, Doc("bits of a label's entry, from clients; None: as the method has it")] = None
     downlink_bits: Annotated[int | None, Doc("bits of a label's entry, from the server; None: the same")] = None
     workers: Annotated[int | None, Doc("worker processes; None: one for each core; the result is the same")] = None
+    engine: Annotated[EngineName, Doc("how models are laid out; auto: whatever is quickest for the model")] = "auto"
     device: Annotated[str, Doc("where models run: cpu, cuda, cuda:1")] = "cpu"
 
     def __post_init__(self) -> None:
@@ -71,6 +72,8 @@ class Config:
         codec(self.codec, self.uplink_bits, self.downlink_bits)
         if self.attack not in get_args(Attack):
             raise unknown("attack", self.attack, get_args(Attack))
+        if self.engine not in get_args(EngineName):
+            raise unknown("engine", self.engine, get_args(EngineName))
         if self.deadline is not None:
             _positive("deadline", self.deadline, "leave it out to wait for all answers")
         _positive("alpha", self.alpha, "0.05 gives each client few classes, 1000 gives all the same mix")

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import math
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+from scarlet.books import Books, Watcher, record_of
 from scarlet.checkpointing import Checkpoints, client_states, server_part
 from scarlet.config import Config
 from scarlet.core.persist import Array, restore_server
 from scarlet.core.server import ClosedRound, Server
-from scarlet.core.train import ServerModel
+from scarlet.core.server_model import ServerModel
 from scarlet.errors import ScarletError
-from scarlet.estimate import Estimate, estimate
+from scarlet.estimate import estimate
 from scarlet.flat import flatten, without_place
 from scarlet.methods.registry import Entry, assemble, entry_of
 from scarlet.models.registry import ModelFactory, Weights, initial_weights
 from scarlet.problem import Data, Problem, prepare
-from scarlet.records import RoundRecord, RunResult, summarise
+from scarlet.records import RunResult, summarise
 from scarlet.run_directory import RunDirectory
 from scarlet.transport.host import Setup, samples, weights_digest, weights_of
 from scarlet.transport.local import LocalTransport, default_workers
@@ -33,18 +32,6 @@ from scarlet.wire.codecs import codec
 from scarlet.wire.ledger import Ledger
 
 ATTEMPTS = 10  # how often a round is tried before the run gives up
-
-
-class Watcher(Protocol):
-    """Somebody who follows a run: a display, a directory, a tracker."""
-
-    def start(self, config: Mapping[str, object], problem: Problem, expected: Estimate) -> None: ...
-
-    def round(self, record: RoundRecord, ledger: Ledger) -> None: ...
-
-    def finish(self, result: RunResult, weights: Weights | None) -> None:
-        """`weights` are those of the server's model, if the method has one."""
-        ...
 
 
 def run(
@@ -73,12 +60,11 @@ def run(
     with _one_thread(), ExitStack() as stack:
         bits = built.uplink_bits, built.downlink_bits
         setup = _setup(method, entry, problem, bits, initial_weights(problem.factory, config.seed))
-        learner = _server_model(setup, problem)
+        learner = stack.enter_context(_server_model(setup, problem, apart=workers > 1))
         wire = codec(config.codec, *bits, classes=problem.federation.classes)
         server = Server(built, problem.federation, wire, ledger, learner)
         checkpoints: Checkpoints | None = None
         saved: Mapping[int, Mapping[str, Array]] = {}
-        records: list[RoundRecord] = []
         if directory is not None:
             watchers = [directory, *watchers]
         expected = estimate(built, problem, workers)
@@ -89,43 +75,41 @@ def run(
             checkpoints = stack.enter_context(Checkpoints(directory.path / "checkpoint", identity))
         if directory is not None and resume:
             saved = _restore(checkpoints, server, learner)
-            records = directory.rewind(server.state.round)
+        books = Books(watchers, checkpoints, learner.weights())
+        if directory is not None and resume:
+            books.records = directory.rewind(server.state.round)
 
         digest: str | None = None
-        learned = learner.weights()  # after the last whole round
         changed: set[int] = set()
         try:
             with LocalTransport(setup, problem.resident, workers, saved=saved, deadline=config.deadline) as transport:
+                books.begin()
                 while server.state.round < config.rounds:
-                    started = time.perf_counter()
-                    closed, asked = _round(server, transport)
+                    closed, asked = _round(server, transport, books)
                     uplink, downlink = transport.overhead()
                     ledger.carried(uplink=uplink, downlink=downlink)
-                    measured = None
-                    if built.has_server_model and setup.evaluates(closed.round):
-                        measured = learner.evaluate()
-                    record = _record(closed, measured, ledger, time.perf_counter() - started)
-                    learned = learner.weights()
-                    records.append(record)
-                    for watcher in watchers:
-                        watcher.round(record, ledger)
                     changed |= asked
+                    snapshot = None
                     if checkpoints is not None and closed.round % config.checkpoint_every == 0:
-                        checkpoints.save(server, learner, transport.states(sorted(changed)))
+                        snapshot = checkpoints.snapshot(server, transport.states(sorted(changed)))
                         changed.clear()
+                    learned = learner.finish(measure=built.has_server_model and setup.evaluates(closed.round))
+                    books.close(record_of(closed, ledger), ledger.copy(), learned, snapshot)
+                books.finish()
                 digest = _digest([weights_digest(learner.model.state_dict()), *transport.digests()])
         except KeyboardInterrupt:
-            pass
-        summary = summarise(records, digest)
-        result = RunResult(entry.name, flat, records, summary | {"public_fingerprint": problem.public_fingerprint})
+            books.settle()
+        summary = summarise(books.records, digest)
+        summary["public_fingerprint"] = problem.public_fingerprint
+        result = RunResult(entry.name, flat, books.records, summary)
         for watcher in watchers:
-            watcher.finish(result, learned if built.has_server_model else None)
+            watcher.finish(result, books.weights if built.has_server_model else None)
         if checkpoints is not None and not result.interrupted:
             checkpoints.discard()
     return result
 
 
-def _round(server: Server, transport: LocalTransport) -> tuple[ClosedRound, set[int]]:
+def _round(server: Server, transport: LocalTransport, books: Books) -> tuple[ClosedRound, set[int]]:
     """One round, in as many attempts as it takes; and the clients that were asked."""
     asked: set[int] = set()
     for _ in range(ATTEMPTS):
@@ -134,6 +118,7 @@ def _round(server: Server, transport: LocalTransport) -> tuple[ClosedRound, set[
         while downlinks:
             for sender, message in transport.exchange(downlinks):
                 server.take(sender, message)
+                books.settle_what_is_done()
             downlinks = server.resets()
         closed = server.close_round()
         if closed is not None:
@@ -163,38 +148,6 @@ def _restore(
     return client_states(snapshot)
 
 
-def _record(closed: ClosedRound, measured: tuple[float, float] | None, ledger: Ledger, seconds: float) -> RoundRecord:
-    accuracies = [report["accuracy"] for report in closed.reports.values() if "accuracy" in report]
-    uplink, downlink = ledger.round_total("uplink"), ledger.round_total("downlink")
-    report = ledger.round_total("report")
-    catch_up = ledger.round_total("catch_up")
-    entropy = closed.teacher_entropy
-    return RoundRecord(
-        round=closed.round,
-        server_accuracy=measured[0] if measured else None,
-        # Summed exactly, because reports arrive in any order.
-        client_accuracy=math.fsum(accuracies) / len(accuracies) if accuracies else None,
-        server_loss=measured[1] if measured else None,
-        uplink_bytes=uplink.payload,
-        downlink_bytes=downlink.payload + catch_up.payload,
-        cumulative_bytes=ledger.cumulative_payload,
-        cache_hit_ratio=closed.hit_ratio,
-        mean_teacher_entropy=None if math.isnan(entropy) else entropy,
-        uplink_frame_bytes=uplink.frame,
-        downlink_frame_bytes=downlink.frame + catch_up.frame,
-        uplink_transport_bytes=ledger.uplink_transport,
-        downlink_transport_bytes=ledger.downlink_transport,
-        report_bytes=report.size,
-        catch_up_bytes=catch_up.payload,
-        rejected_bytes=ledger.round_total("rejected").size,
-        attempt=closed.attempt,
-        answers=closed.answers,
-        resets=closed.resets,
-        rejections=dict(closed.rejections),
-        seconds=seconds,
-    )
-
-
 def _setup(
     method: object,
     entry: Entry[Any],
@@ -221,7 +174,7 @@ def _setup(
     )
 
 
-def _server_model(setup: Setup, problem: Problem) -> ServerModel:
+def _server_model(setup: Setup, problem: Problem, *, apart: bool) -> ServerModel:
     model = setup.factory()
     model.load_state_dict(setup.weights)
     private = problem.data.private
@@ -230,6 +183,7 @@ def _server_model(setup: Setup, problem: Problem) -> ServerModel:
         torch.from_numpy(problem.data.public).to(setup.device),
         samples(private.test_images, private.test_labels, setup.device),
         setup.training,
+        apart=apart,
     )
 
 

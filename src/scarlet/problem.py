@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scarlet.config import Config, check_per_round
+from scarlet.core.engine import Engine, choose
 from scarlet.core.federation import Federation
 from scarlet.core.rng import stream
 from scarlet.core.train import Training
@@ -43,6 +44,7 @@ class Problem:
     private: Sequence[Index]  # for each client: its training images
     test: Sequence[Index]  # for each client: its test images
     counts: npt.NDArray[np.int64]  # [K, classes]: training images of each client and class
+    engine: Engine
     local_lr: float | None = None  # of local training; None: the config's
 
     @property
@@ -144,6 +146,7 @@ def prepare(config: Config, data: Data | None = None, model: ModelFactory | None
     if model is None:
         assert name is not None
         model = model_factory(name, private.classes, (shape[0], shape[1], shape[2]))
+    engine = choose(config.engine, model)
 
     rng = stream(config.seed, "data", purpose="partition")
     shares = partition(private.train_labels, config.clients, config.alpha, rng, config.samples_per_client)
@@ -157,5 +160,6 @@ def prepare(config: Config, data: Data | None = None, model: ModelFactory | None
         public_per_round=per_round,
         samples_per_client=len(shares[0]),
         model=name or "given",
+        engine=engine.name,
     )
-    return Problem(resolved, data, model, shares, test, counts)
+    return Problem(resolved, data, engine.applied_to(model), shares, test, counts, engine)

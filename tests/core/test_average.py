@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from scarlet.core.average import AverageOfModels
 from scarlet.core.client import Client
 from scarlet.core.server import Federation, Server
-from scarlet.core.train import Samples, ServerModel, Training, load_parameters, parameters_of, work
+from scarlet.core.server_model import ServerModel
+from scarlet.core.train import Samples, Training, load_parameters, parameters_of, work
 from scarlet.core.types import Job, Labels, Parameters, Uplink, Values
 from scarlet.data import Augment
 from scarlet.errors import MessageError

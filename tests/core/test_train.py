@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from scarlet.core.method import Method
 from scarlet.core.rng import stream
-from scarlet.core.train import Samples, ServerModel, Training, distil, evaluate, fit, predict, scaled, work
+from scarlet.core.server_model import ServerModel
+from scarlet.core.train import Samples, Training, distil, evaluate, fit, predict, scaled, work
 from scarlet.core.types import Index, Job, Labels
 from scarlet.data import Augment
 from scarlet.parts.aggregate import mean

@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 
 import scarlet
 from scarlet.core.server import ClosedRound, Server
-from scarlet.core.train import Samples, ServerModel, evaluate
+from scarlet.core.server_model import ServerModel
+from scarlet.core.train import Samples, evaluate
 from scarlet.core.types import Labels
 from scarlet.data import load_private
 from scarlet.errors import ConfigError
@@ -101,6 +102,7 @@ def test_config_json_names_every_option_and_leaves_nothing_that_follows_from_the
         "method": "scarlet",
         "public": "digits",
         "model": "cnn",
+        "engine": "contiguous",
     }
 
 

@@ -38,6 +38,8 @@ class Display:
         self._row = _Row(str(config["method"]), problem.config.seed, problem.config.rounds)
         which = f"{self._row.title}, seed {problem.config.seed}, {problem.config.rounds} rounds"
         self._console.print(f"{which}: {expected}", highlight=False, soft_wrap=True)
+        engine = problem.engine
+        self._console.print(f"engine: {engine.name} ({engine.why})", highlight=False, soft_wrap=True)
 
     def round(self, record: RoundRecord, ledger: Ledger) -> None:
         assert self._row is not None

@@ -174,18 +174,21 @@ def _train(
     batch_size: int,
     rng: np.random.Generator,
 ) -> float:
+    """Plain stochastic gradient descent; the mean loss of the last epoch."""
     model.train()
-    optimiser = torch.optim.SGD(model.parameters(), lr=lr, foreach=True)
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
     device = next(model.parameters()).device
     mean_loss = float("nan")
     for _ in range(epochs):
         order = torch.from_numpy(rng.permutation(count)).to(device)
         total = torch.zeros((), device=device)
         for batch in torch.split(order, batch_size):
-            optimiser.zero_grad()
             loss = loss_of(batch)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+            with torch.no_grad():
+                for weight, gradient in zip(weights, gradients, strict=True):
+                    if gradient is not None:
+                        weight.sub_(gradient, alpha=lr)
             total += loss.detach() * len(batch)
         mean_loss = float(total) / count
     return mean_loss
@@ -203,41 +206,3 @@ def _prepared(images: Tensor, how: Training, rng: np.random.Generator) -> Tensor
 def scaled(images: Tensor) -> Tensor:
     """Bytes to the range [-1, 1]; what is float already is left alone."""
     return images.float().div_(127.5).sub_(1) if images.dtype == torch.uint8 else images
-
-
-class ServerModel:
-    """The server's own model: it learns what the clients are taught, and is tested on the whole test split."""
-
-    def __init__(self, model: nn.Module, public: Tensor, test: Samples, how: Training) -> None:
-        self.model = model
-        self._public = public
-        self._test = test
-        self._how = how
-
-    def learn(self, labels: Labels, round: int) -> None:
-        """Distil the round's labels."""
-        if not len(labels.index):
-            return
-        with layers_draw_from(stream(self._how.seed, "server", round=round, purpose="layers")):
-            rng = stream(self._how.seed, "server", round=round, purpose="distil")
-            distil(self.model, self._public, labels, self._how, rng)
-
-    def predict(self, index: Index) -> Values:
-        """The model's own soft-labels of public samples."""
-        return predict(self.model, self._public, index)
-
-    def parameters(self) -> Values:
-        """All weights and buffers in one row."""
-        return parameters_of(self.model)
-
-    def load(self, parameters: Values) -> None:
-        """Replace all weights and buffers."""
-        load_parameters(self.model, parameters)
-
-    def weights(self) -> dict[str, Tensor]:
-        """A copy of the model's weights and buffers."""
-        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
-
-    def evaluate(self) -> tuple[float, float]:
-        """Accuracy and loss on the whole test split."""
-        return evaluate(self.model, self._test)

@@ -140,9 +140,9 @@ class _Site:
     test: Samples
 
 
-def model_arrays(model: torch.nn.Module) -> dict[str, Array]:
+def model_arrays(weights: Mapping[str, torch.Tensor]) -> dict[str, Array]:
     """A model's weights and buffers, copied, so that training can go on."""
-    return {f"model.{name}": value.detach().cpu().numpy().copy() for name, value in model.state_dict().items()}
+    return {f"model.{name}": value.detach().cpu().numpy().copy() for name, value in weights.items()}
 
 
 def weights_of(saved: Mapping[str, Array]) -> Weights:
@@ -156,7 +156,7 @@ def weights_of(saved: Mapping[str, Array]) -> Weights:
 
 def _arrays(site: _Site) -> dict[str, Array]:
     state = {name: array.copy() for name, array in client_arrays(site.client.state).items()}
-    return state | model_arrays(site.model)
+    return state | model_arrays(site.model.state_dict())
 
 
 def samples(images: Images, labels: npt.NDArray[np.int64], device: str) -> Samples:

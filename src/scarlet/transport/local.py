@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from scarlet.core.engine import keep_freed_memory
 from scarlet.core.persist import Array
 from scarlet.errors import ScarletError
 from scarlet.transport.host import Host, Resident, Setup
@@ -147,7 +148,7 @@ class _Worker:
         # A fork server that has torch loaded starts a worker in hundredths of a second, and unlike a plain fork it
         # does not inherit the parent's threads.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["scarlet.transport.local", "torch._dynamo"])
+        context.set_forkserver_preload(["scarlet.transport.local"])
         self.connection, theirs = context.Pipe()
         self._process: ForkServerProcess = context.Process(
             target=_serve, args=(theirs, setup, folder, clients, saved), daemon=True, name=f"scarlet-{clients.start}"
@@ -223,6 +224,7 @@ def _serve(
     """The life of a worker: each request is answered by some messages and, at their end, by None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     torch.set_num_threads(1)
+    keep_freed_memory()
     try:
         host = Host(setup, _load(folder), clients, saved)
         while True:

@@ -44,6 +44,12 @@ class Ledger:
     total: dict[Column, Bytes] = field(default_factory=_columns)
     _round: dict[int, dict[Column, Bytes]] = field(default_factory=lambda: defaultdict(_columns))
 
+    def copy(self) -> Ledger:
+        """The ledger as it is now."""
+        now = Ledger(self.uplink_transport, self.downlink_transport, dict(self.total))
+        now._round.update({client: dict(columns) for client, columns in self._round.items()})
+        return now
+
     def open_round(self) -> None:
         """Begin a round; what the last one cost stays in the totals."""
         self._round.clear()

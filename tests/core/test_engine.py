@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import resource
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import scarlet
+from scarlet.core.engine import choose, keep_freed_memory
+from scarlet.core.train import Samples, Training, fit, parameters_of
+from scarlet.core.types import EngineName
+from scarlet.data.datasets import Augment
+from scarlet.errors import ConfigError
+from scarlet.models.registry import ModelFactory, initial_weights, model_factory
+
+IMAGES = {"cnn": (1, 28, 28), "cnn32": (3, 32, 32), "resnet20": (3, 32, 32)}
+
+
+def factory_of(name: str) -> ModelFactory:
+    return model_factory(name, 10, IMAGES[name])
+
+
+@pytest.mark.parametrize(
+    ("model", "engine"), [("cnn", "contiguous"), ("cnn32", "channels-last"), ("resnet20", "channels-last")]
+)
+def test_auto_chooses_by_the_widest_convolution(model: str, engine: str) -> None:
+    assert choose("auto", factory_of(model)).name == engine
+
+
+def test_a_model_without_convolutions_is_left_as_it_is() -> None:
+    assert choose("auto", lambda: nn.Linear(3, 2)).name == "contiguous"
+
+
+def test_an_engine_that_there_is_not_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match="channels-last"):
+        scarlet.Config(engine="channels_last")  # type: ignore[arg-type]
+
+
+def test_the_factory_of_an_engine_can_be_sent_to_a_worker_and_lays_its_models_out() -> None:
+    made = pickle.loads(pickle.dumps(choose("auto", factory_of("cnn32")).applied_to(factory_of("cnn32"))))()
+    wide = [each.weight for each in made.modules() if isinstance(each, nn.Conv2d) and each.in_channels > 3]
+    assert wide and all(weight.is_contiguous(memory_format=torch.channels_last) for weight in wide)
+    assert not any(weight.is_contiguous() for weight in wide)
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_engines_agree_to_rounding_after_a_step(name: str) -> None:
+    rng = np.random.default_rng(0)
+    images = torch.from_numpy(rng.integers(0, 256, (20, *IMAGES[name]), dtype=np.uint8))
+    private = Samples(images, torch.from_numpy(rng.integers(0, 10, 20)))
+    how = Training(1, 1, 0.1, 0.1, 20, Augment(padding=2, flip=True), seed=0)
+    start = initial_weights(factory_of(name), 0)
+    trained = []
+    names: tuple[EngineName, ...] = ("contiguous", "channels-last")
+    for engine in names:
+        model = choose(engine, factory_of(name)).applied_to(factory_of(name))()
+        model.load_state_dict(start)
+        fit(model, private, how, np.random.default_rng(1))
+        trained.append(parameters_of(model))
+    before = factory_of(name)()
+    before.load_state_dict(start)
+    moved = np.abs(trained[0] - parameters_of(before))
+    # A deep network with batch norm multiplies rounding errors from step to step, so more steps would say nothing.
+    assert np.abs(trained[0] - trained[1]).max() < 1e-3 * np.median(moved[moved > 0])
+
+
+def _faults(keep: bool) -> int:
+    """Page faults of a hundred pieces of 8 MB that are taken and given back."""
+    torch.set_num_threads(1)
+    if keep:
+        keep_freed_memory()
+    for _ in range(3):
+        torch.ones(2 << 20)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(100):
+        torch.ones(2 << 20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_memory_that_is_kept_is_not_mapped_anew() -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        kept = pool.apply(_faults, (True,))
+    assert kept < 2048  # the pages of one piece
+
+
+def test_the_engine_is_recorded_by_the_name_that_was_chosen() -> None:
+    config = scarlet.Config(rounds=1, clients=2, samples_per_client=20, public_size=20, workers=1, local_epochs=1)
+    for asked, got in (("auto", "contiguous"), ("channels-last", "channels-last")):
+        result = scarlet.run(scarlet.ScarletConfig(), replace(config, engine=asked))
+        assert result.config["engine"] == got
