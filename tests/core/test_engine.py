@@ -64,9 +64,10 @@ def test_engines_agree_to_rounding_after_a_step(name: str) -> None:
         trained.append(parameters_of(model))
     before = factory_of(name)()
     before.load_state_dict(start)
-    moved = np.abs(trained[0] - parameters_of(before))
+    moved = trained[0] - parameters_of(before)
+    moved[moved == 1] = 0  # the counts of batches
     # A deep network with batch norm multiplies rounding errors from step to step, so more steps would say nothing.
-    assert np.abs(trained[0] - trained[1]).max() < 1e-3 * np.median(moved[moved > 0])
+    assert np.linalg.norm(trained[0] - trained[1]) < 1e-3 * np.linalg.norm(moved)
 
 
 def _faults(keep: bool) -> int:
