@@ -47,12 +47,15 @@ class Config:
     uplink_bits: Annotated[int | None, Doc("bits of a label's entry, from clients; None: as the method has it")] = None
     downlink_bits: Annotated[int | None, Doc("bits of a label's entry, from the server; None: the same")] = None
     workers: Annotated[int | None, Doc("worker processes; None: one for each core; the result is the same")] = None
+    clients_in_memory: Annotated[
+        int | None, Doc("clients kept in memory, the others on disk; None: 2 GB of them; the result is the same")
+    ] = None
     device: Annotated[str, Doc("where models run: cpu, cuda, cuda:1")] = "cpu"
 
     def __post_init__(self) -> None:
         for name in ("clients", "test_per_client", "rounds", "batch_size", "eval_every"):
             check_at_least(name, getattr(self, name), 1)
-        for name in ("samples_per_client", "public_size", "public_per_round", "workers"):
+        for name in ("samples_per_client", "public_size", "public_per_round", "workers", "clients_in_memory"):
             if getattr(self, name) is not None:
                 check_at_least(name, getattr(self, name), 1)
         for name in ("local_epochs", "distil_epochs"):

@@ -11,7 +11,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -55,6 +55,7 @@ class LocalTransport:
     ) -> None:
         self._deadline = math.inf if deadline is None else deadline
         clients = len(setup.private)
+        setup = replace(setup, workers=workers)
         shares = [range(first, clients, workers) for first in range(workers)]
         self._host: Host | None = None
         self._workers: list[_Worker] = []
@@ -66,9 +67,7 @@ class LocalTransport:
         with tempfile.TemporaryDirectory(prefix="scarlet-") as folder:
             _save(data, Path(folder))
             try:
-                self._workers = [
-                    _Worker(setup, Path(folder), share, {k: saved[k] for k in share if k in saved}) for share in shares
-                ]
+                self._workers = [_Worker(setup, Path(folder), share, saved) for share in shares]
                 for worker in self._workers:
                     worker.ready()
             except BaseException:
@@ -130,6 +129,9 @@ class LocalTransport:
         for worker in self._workers:
             worker.stop()
         self._workers = []
+        if self._host is not None:
+            self._host.close()
+            self._host = None
 
     def __enter__(self) -> LocalTransport:
         return self
