@@ -23,6 +23,7 @@ class Config:
     data_dir: Annotated[Path | None, Doc("where data sets lie; None: $SCARLET_DATA or ~/.cache/scarlet/data")] = None
     clients: Annotated[int, Doc("K, how many clients there are")] = 10
     samples_per_client: Annotated[int | None, Doc("training images of each client; None: an equal share of all")] = None
+    share_images: Annotated[bool, Doc("clients may hold the same images; otherwise no two hold the same")] = False
     test_per_client: Annotated[int, Doc("test images of each client, in its own mix of classes")] = 100
     alpha: Annotated[float, Doc("Dirichlet parameter of the partition; small: few classes a client")] = 0.3
     public_size: Annotated[int | None, Doc("|P|, public images in use; None: all, at most 10,000")] = None

@@ -146,7 +146,14 @@ def prepare(config: Config, data: Data | None = None, model: ModelFactory | None
         model = model_factory(name, private.classes, (shape[0], shape[1], shape[2]))
 
     rng = stream(config.seed, "data", purpose="partition")
-    shares = partition(private.train_labels, config.clients, config.alpha, rng, config.samples_per_client)
+    shares = partition(
+        private.train_labels,
+        config.clients,
+        config.alpha,
+        rng,
+        config.samples_per_client,
+        shared=config.share_images,
+    )
     counts = class_counts(private.train_labels, shares, private.classes)
     rng = stream(config.seed, "data", purpose="test split")
     test = split_test(private.test_labels, counts / counts.sum(axis=1, keepdims=True), config.test_per_client, rng)
