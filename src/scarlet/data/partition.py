@@ -30,8 +30,8 @@ def partition(
     them if it has no mass there. A large alpha gives every client all classes evenly; as alpha goes to 0, a
     client holds one class. `per_client` is len(labels) // clients unless given. Each array is ascending.
 
-    `shared` lets clients hold the same images, though none an image twice: every client draws from all of a class, and
-    the images of a class are handed out in one shuffled cycle, so that all are held by as many clients, give or take one.
+    `shared` lets clients hold the same images, though none an image twice: every client draws from all of a class. The
+    images of a class are handed out in one shuffled cycle, so that all have as many holders, give or take one.
     """
     size = _checked_size(len(labels), clients, alpha, per_client, shared)
     queues = [rng.permutation(members) for members in _by_class(labels)]

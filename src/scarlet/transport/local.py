@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from scarlet.core.persist import Array
+from scarlet.data.shares import Shares
 from scarlet.errors import ScarletError
 from scarlet.transport.host import Host, Resident, Setup
 
@@ -62,10 +63,13 @@ class LocalTransport:
         if workers == 1:
             self._host = Host(setup, data, shares[0], saved)
             return
-        # The images go through memory-mapped files, one copy in the page cache for all workers. The files are
-        # deleted as soon as every worker has them open.
+        # The images, and who holds which, go through memory-mapped files, one copy in the page cache for all workers.
+        # The files are deleted as soon as every worker has them open.
         with tempfile.TemporaryDirectory(prefix="scarlet-") as folder:
             _save(data, Path(folder))
+            Shares.save(setup.private, Path(folder), "private")
+            Shares.save(setup.test, Path(folder), "test")
+            setup = replace(setup, private=(), test=())
             try:
                 self._workers = [_Worker(setup, Path(folder), share, saved) for share in shares]
                 for worker in self._workers:
@@ -226,6 +230,7 @@ def _serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     torch.set_num_threads(1)
     try:
+        setup = replace(setup, private=Shares(folder, "private"), test=Shares(folder, "test"))
         host = Host(setup, _load(folder), clients, saved)
         while True:
             connection.send(None)
