@@ -92,7 +92,8 @@ def _memory(method: Method, problem: Problem, workers: int) -> float:
     images = len(problem.private[0]) * resident.train_images[0].nbytes
     images += len(problem.test[0]) * resident.test_images[0].nbytes
     a_client = site_bytes(method, federation, weights, images)
-    clients = max(workers, in_memory(config.clients_in_memory, federation.clients, a_client))
+    ever_asked = min(federation.clients, config.rounds * federation.asked)
+    clients = max(workers, in_memory(config.clients_in_memory, ever_asked, a_client))
     indices = 8 * sum(len(share) for share in [*problem.private, *problem.test])
     a_server = weights + 4 * federation.public_size * (federation.classes + 1)
     return data + indices + clients * a_client + a_server + (1 + workers) * _PROCESS_BYTES
