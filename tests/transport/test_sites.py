@@ -20,7 +20,7 @@ from scarlet.methods.comet import CometConfig
 from scarlet.methods.scarlet import ScarletConfig
 from scarlet.methods.scarlet import scarlet as scarlet_method
 from scarlet.transport import sites
-from scarlet.transport.host import weights_digest
+from scarlet.transport.host import Host, weights_digest
 from scarlet.transport.local import LocalTransport
 from scarlet.transport.sites import Arrays, ScratchError, Site, Sites, in_memory, site_bytes
 from scarlet.wire.codecs import codec
@@ -259,3 +259,15 @@ def test_as_many_clients_are_in_memory_as_the_budget_has_room_for() -> None:
     assert in_memory(None, 10, int(sites.BUDGET / 100)) == 10
     assert in_memory(None, 10, int(3 * sites.BUDGET)) == 1
     assert in_memory(7, 10_000, int(3 * sites.BUDGET)) == 7
+
+
+@pytest.mark.parametrize(
+    ("wanted", "workers", "limits"),
+    [(None, 1, [5]), (None, 2, [3, 2]), (5, 3, [2, 2, 1]), (4, 2, [2, 2]), (1, 2, [1, 1]), (3, 2, [1, 1])],
+)
+def test_workers_share_the_room_and_where_there_is_enough_none_of_them_spills(
+    wanted: int | None, workers: int, limits: list[int]
+) -> None:
+    shared = replace(setup(), clients_in_memory=wanted, workers=workers)
+    hosts = [Host(shared, data(), range(first, CLIENTS, workers), {}) for first in range(workers)]
+    assert [host._sites._limit for host in hosts] == limits

@@ -107,11 +107,10 @@ class Host:
 
     def states(self, clients: Sequence[int]) -> dict[int, dict[str, Array]]:
         """All that some clients remember: their protocol state, and their models; nothing of one never asked."""
-        found = {number: self._sites.arrays(number) for number in clients}
         return {
             number: {name: np.array(array) for name, array in arrays.items()}
-            for number, arrays in found.items()
-            if arrays is not None
+            for number in clients
+            if (arrays := self._sites.arrays(number)) is not None
         }
 
     def digests(self) -> dict[int, bytes]:
@@ -131,7 +130,8 @@ class Host:
         weights = sum(int(value.nbytes) for value in setup.weights.values())
         images = len(setup.private[0]) * data.train_images[0].nbytes + len(setup.test[0]) * data.test_images[0].nbytes
         a_client = site_bytes(self._method, setup.federation, weights, images)
-        return max(1, in_memory(setup.clients_in_memory, len(setup.private), a_client) // setup.workers)
+        limit = in_memory(setup.clients_in_memory, len(setup.private), a_client)
+        return max(1, len(self._numbers) if limit == len(setup.private) else limit // setup.workers)
 
     def _prepare(self, client: Client) -> None:
         """What the method has each client work out once."""
