@@ -23,6 +23,7 @@ AT_LEAST_1 = (
     "public_size",
     "public_per_round",
     "workers",
+    "clients_in_memory",
 )
 AT_LEAST_0 = ("local_epochs", "distil_epochs", "seed", "checkpoint_every")
 POSITIVE = ("alpha", "lr", "distil_lr", "deadline")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -114,12 +114,12 @@ class Store:
         for number in numbers:
             try:
                 manifest = _Manifest.decode(self._disk.read(f"{number}.json"))
-                parts = self._parts(manifest)
+                self._check(manifest)
             except (OSError, ValueError, SafetensorError) as error:
                 self.damaged.append(f"checkpoint {number} is damaged ({error})")
                 continue
             self._manifests[number] = manifest
-            found = found or Snapshot(number, manifest.meta, parts)
+            found = found or Snapshot(number, manifest.meta, _Parts(self._disk, manifest.parts))
             if len(self._manifests) == _KEPT:
                 break  # what is older was being removed, and may rightly be in pieces
         return found
@@ -130,21 +130,12 @@ class Store:
         self._disk.sync(f"{name}.part")
         self._disk.rename(f"{name}.part", name)
 
-    def _parts(self, manifest: _Manifest) -> dict[str, Arrays]:
-        files = {}
+    def _check(self, manifest: _Manifest) -> None:
         for name, digest in manifest.digests.items():
             content = self._disk.read(name)
             if _digest(content) != digest:
                 raise ValueError(f"{name} has changed")
-            files[name] = load(content)
-        return {
-            part: {
-                name.removeprefix(f"{part}/"): array
-                for name, array in files[file].items()
-                if name.startswith(f"{part}/")
-            }
-            for part, file in manifest.parts.items()
-        }
+            load(content)
 
     def _clean(self) -> None:
         """Remove all that the kept checkpoints do not need."""
@@ -155,6 +146,30 @@ class Store:
         for name in self._disk.names():
             if name not in needed:
                 self._disk.remove(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts(Mapping[str, Arrays]):
+    """The parts of a checkpoint, each read when it is wanted: all of them together may not fit into memory.
+
+    The file of a part is there until a newer version of that part has been saved, and one checkpoint more.
+    """
+
+    disk: Disk
+    files: Mapping[str, str]  # part -> file
+
+    def __getitem__(self, part: str) -> Arrays:
+        return {
+            name.removeprefix(f"{part}/"): array
+            for name, array in load(self.disk.read(self.files[part])).items()
+            if name.startswith(f"{part}/")
+        }
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
 
 
 @dataclass(frozen=True, slots=True)

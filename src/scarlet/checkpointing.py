@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -17,7 +17,8 @@ from scarlet.errors import ConfigError, ScarletError
 from scarlet.models.registry import Weights
 from scarlet.transport.host import model_arrays
 
-_SERVER = "server"
+_SERVER, _CLIENT = "server", "client-"
+_ACCEPTED = "accepted."  # what the server remembers of one client
 
 
 class CheckpointError(ScarletError):
@@ -42,8 +43,10 @@ class Checkpoints:
 
         `clients` are the states of those that have changed since the last checkpoint.
         """
-        parts: dict[str, Mapping[str, Array]] = {f"client-{number}": state for number, state in clients.items()}
-        parts[_SERVER] = {name: array.copy() for name, array in server_arrays(server.state).items()}
+        parts: dict[str, Mapping[str, Array]] = {f"{_CLIENT}{number}": state for number, state in clients.items()}
+        common, accepted = _of_clients(server_arrays(server.state))
+        parts[_SERVER] = _copied(common)
+        parts |= {f"{_ACCEPTED}{number}": _copied(its) for number, its in accepted.items() if number in clients}
         return Snapshot(
             server.state.round, server_numbers(server.state, server.ledger) | {"run": self._identity}, parts
         )
@@ -96,15 +99,45 @@ class Checkpoints:
             self._thread.shutdown()
 
 
-def client_states(snapshot: Snapshot) -> dict[int, Mapping[str, Array]]:
-    """The clients among the parts of a snapshot."""
-    return {
-        int(part.removeprefix("client-")): arrays
-        for part, arrays in snapshot.parts.items()
-        if part.startswith("client-")
-    }
+def client_states(snapshot: Snapshot) -> Mapping[int, Mapping[str, Array]]:
+    """The clients among the parts of a snapshot; a state is read when it is asked for."""
+    return _ClientStates(snapshot.parts)
 
 
 def server_part(snapshot: Snapshot) -> Mapping[str, Array]:
     """The server's arrays in a snapshot, its model's included."""
-    return snapshot.parts[_SERVER]
+    found = dict(snapshot.parts[_SERVER])
+    for part in snapshot.parts:
+        if part.startswith(_ACCEPTED):
+            found |= snapshot.parts[part]
+    return found
+
+
+def _of_clients(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], dict[int, dict[str, Array]]]:
+    """A server's arrays, apart from those that belong to one client; and those of each client."""
+    common: dict[str, Array] = {}
+    single: dict[int, dict[str, Array]] = {}
+    for name, array in arrays.items():
+        if name.startswith(_ACCEPTED):
+            single.setdefault(int(name.split(".")[1]), {})[name] = array
+        else:
+            common[name] = array
+    return common, single
+
+
+def _copied(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: array.copy() for name, array in arrays.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _ClientStates(Mapping[int, Mapping[str, Array]]):
+    parts: Mapping[str, Mapping[str, Array]]
+
+    def __getitem__(self, number: int) -> Mapping[str, Array]:
+        return self.parts[f"{_CLIENT}{number}"]
+
+    def __iter__(self) -> Iterator[int]:
+        return (int(part.removeprefix(_CLIENT)) for part in self.parts if part.startswith(_CLIENT))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -23,6 +23,7 @@ class Config:
     data_dir: Annotated[Path | None, Doc("where data sets lie; None: $SCARLET_DATA or ~/.cache/scarlet/data")] = None
     clients: Annotated[int, Doc("K, how many clients there are")] = 10
     samples_per_client: Annotated[int | None, Doc("training images of each client; None: an equal share of all")] = None
+    share_images: Annotated[bool, Doc("clients may hold the same images; otherwise no two hold the same")] = False
     test_per_client: Annotated[int, Doc("test images of each client, in its own mix of classes")] = 100
     alpha: Annotated[float, Doc("Dirichlet parameter of the partition; small: few classes a client")] = 0.3
     public_size: Annotated[int | None, Doc("|P|, public images in use; None: all, at most 10,000")] = None
@@ -48,12 +49,15 @@ class Config:
     downlink_bits: Annotated[int | None, Doc("bits of a label's entry, from the server; None: the same")] = None
     workers: Annotated[int | None, Doc("worker processes; None: one for each core; the result is the same")] = None
     engine: Annotated[EngineName, Doc("how models are laid out; auto: whatever is quickest for the model")] = "auto"
+    clients_in_memory: Annotated[
+        int | None, Doc("clients kept in memory, the others on disk; None: 2 GB of them; the result is the same")
+    ] = None
     device: Annotated[str, Doc("where models run: cpu, cuda, cuda:1")] = "cpu"
 
     def __post_init__(self) -> None:
         for name in ("clients", "test_per_client", "rounds", "batch_size", "eval_every"):
             check_at_least(name, getattr(self, name), 1)
-        for name in ("samples_per_client", "public_size", "public_per_round", "workers"):
+        for name in ("samples_per_client", "public_size", "public_per_round", "workers", "clients_in_memory"):
             if getattr(self, name) is not None:
                 check_at_least(name, getattr(self, name), 1)
         for name in ("local_epochs", "distil_epochs"):

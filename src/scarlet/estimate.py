@@ -13,6 +13,7 @@ from scarlet.core.train import evaluate, fit
 from scarlet.costs import play
 from scarlet.problem import Problem
 from scarlet.transport.host import samples
+from scarlet.transport.sites import in_memory, site_bytes
 from scarlet.wire.codecs import codec
 
 _PROCESS_BYTES = 300e6  # resident memory of a Python process that has torch loaded
@@ -46,7 +47,7 @@ def estimate(method: Method, problem: Problem, workers: int) -> Estimate:
     traffic = play(method, problem.federation, config.rounds, config.codec, model_size=size)
     return Estimate(
         seconds=_seconds(method, problem, workers),
-        memory_bytes=_memory(problem, workers),
+        memory_bytes=_memory(method, problem, workers),
         uplink_bytes=int(traffic.uplink.sum()),
         downlink_bytes=int(traffic.downlink.sum()),
         exact=not codec(config.codec).derives,
@@ -84,13 +85,18 @@ def _seconds_of(step: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _memory(problem: Problem, workers: int) -> float:
-    resident = problem.resident
+def _memory(method: Method, problem: Problem, workers: int) -> float:
+    resident, federation, config = problem.resident, problem.federation, problem.config
     data = 2 * (resident.train_images.nbytes + resident.test_images.nbytes) + (1 + workers) * resident.public.nbytes
     weights = sum(int(value.nbytes) for value in problem.factory().state_dict().values())
-    federation = problem.federation
-    cache = 4 * federation.public_size * (federation.classes + 1)
-    return data + (federation.clients + 1) * (weights + cache) + (1 + workers) * _PROCESS_BYTES
+    images = len(problem.private[0]) * resident.train_images[0].nbytes
+    images += len(problem.test[0]) * resident.test_images[0].nbytes
+    a_client = site_bytes(method, federation, weights, images)
+    ever_asked = min(federation.clients, config.rounds * federation.asked)
+    clients = max(workers, in_memory(config.clients_in_memory, ever_asked, a_client))
+    indices = 8 * sum(len(share) for share in [*problem.private, *problem.test])
+    a_server = weights + 4 * federation.public_size * (federation.classes + 1)
+    return data + indices + clients * a_client + a_server + (1 + workers) * _PROCESS_BYTES
 
 
 def _duration(seconds: float) -> str:

@@ -171,6 +171,7 @@ def _setup(
         rounds=config.rounds,
         eval_every=config.eval_every,
         troubles=Troubles(config.seed, len(problem.private), config.dropout, config.hostile, config.attack),
+        clients_in_memory=config.clients_in_memory,
     )
 
 

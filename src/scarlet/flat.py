@@ -25,7 +25,8 @@ def flatten(method: object, config: Config) -> dict[str, object]:
 
 def without_place(flat: Mapping[str, object]) -> dict[str, object]:
     """The options that make a run what it is, less those that only say where and with how many processes."""
-    return {name: value for name, value in flat.items() if name not in ("data_dir", "workers", "device")}
+    place = ("data_dir", "workers", "clients_in_memory", "device")
+    return {name: value for name, value in flat.items() if name not in place}
 
 
 def unflatten(table: Mapping[str, object], where: str) -> tuple[object, Config]:

@@ -149,7 +149,14 @@ def prepare(config: Config, data: Data | None = None, model: ModelFactory | None
     engine = choose(config.engine, model)
 
     rng = stream(config.seed, "data", purpose="partition")
-    shares = partition(private.train_labels, config.clients, config.alpha, rng, config.samples_per_client)
+    shares = partition(
+        private.train_labels,
+        config.clients,
+        config.alpha,
+        rng,
+        config.samples_per_client,
+        shared=config.share_images,
+    )
     counts = class_counts(private.train_labels, shares, private.classes)
     rng = stream(config.seed, "data", purpose="test split")
     test = split_test(private.test_labels, counts / counts.sum(axis=1, keepdims=True), config.test_per_client, rng)

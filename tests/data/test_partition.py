@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from scarlet.core.rng import stream
 from scarlet.data import class_counts, partition, partition_figure, split_test
+from scarlet.data.shares import Shares
 from scarlet.data.source import Integers
 from scarlet.errors import ConfigError
 
@@ -225,3 +226,55 @@ def test_a_picture_has_a_circle_for_each_class_a_client_holds(tmp_path: Path) ->
     (circles,) = [c for c in draw(counts, "").axes[0].collections if isinstance(c, PathCollection)]
     areas = np.asarray(circles.get_sizes())
     assert np.allclose(areas / areas.max(), [1.0, 0.25, 0.5])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    class_sizes=st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any),
+    clients=st.integers(1, 60),
+    alpha=alphas,
+    seed=st.integers(0, 2**32),
+    data=st.data(),
+)
+def test_shared_images_come_once_to_a_client_and_as_often_as_others_of_their_class(
+    class_sizes: list[int], clients: int, alpha: float, seed: int, data: st.DataObject
+) -> None:
+    labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(class_sizes)), class_sizes))
+    size = data.draw(st.integers(1, len(labels)))
+    shares = partition(labels, clients, alpha, generator(seed), size, shared=True)
+    assert [len(np.unique(share)) for share in shares] == [size] * clients
+    assert all((np.diff(share) > 0).all() for share in shares)
+    holders = np.bincount(np.concatenate(shares), minlength=len(labels))
+    for label in np.unique(labels):
+        assert np.ptp(holders[labels == label]) <= 1
+
+
+def test_what_is_refused_without_sharing_names_it_as_a_remedy() -> None:
+    labels = np.repeat(np.arange(4), 25)
+    for clients, size in ((10, 11), (101, None)):
+        with pytest.raises(ConfigError, match="share_images"):
+            partition(labels, clients, 1.0, generator(0), size)
+    assert len(partition(labels, 10, 1.0, generator(0), 11, shared=True)) == 10
+    assert len(partition(labels, 101, 1.0, generator(0), 1, shared=True)) == 101
+
+
+@pytest.mark.parametrize("size", [0, 101])
+def test_a_client_cannot_hold_more_images_than_there_are_even_if_they_are_shared(size: int) -> None:
+    with pytest.raises(ConfigError, match=f"samples_per_client must be from 1 to 100, .* got {size}"):
+        partition(np.repeat(np.arange(4), 25), 10, 1.0, generator(0), size, shared=True)
+
+
+@given(lists=st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), min_size=1, max_size=6))
+def test_lists_of_images_are_the_same_in_files(
+    lists: list[list[int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, arrays = tmp_path_factory.mktemp("shares"), [np.array(each, np.int64) for each in lists]
+    if not any(lists):
+        arrays[0] = np.array([7])
+    Shares.save(arrays, folder, "private")
+    found = Shares(folder, "private")
+    assert len(found) == len(arrays)
+    assert [each.tolist() for each in found] == [each.tolist() for each in arrays]
+    assert [each.tolist() for each in found[1:]] == [each.tolist() for each in arrays[1:]]
+    with pytest.raises(IndexError):
+        found[len(arrays)]

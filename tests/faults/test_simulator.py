@@ -237,14 +237,14 @@ def look_up_the_labels_of_another_client(patch: pytest.MonkeyPatch) -> None:
     honest = Server._take_labels
 
     def take_labels(self: Server, message: Uplink, data: bytes, now: Any) -> None:
-        accepted = self.state.accepted
-        if accepted is not None:
-            own, other = accepted[message.client], accepted[message.client - 1]
+        accepted = self.state.accepted or {}
+        own, other = accepted.get(message.client), accepted.get((message.client - 1) % self.federation.clients)
+        if own is not None and other is not None:
             accepted[message.client] = Memory(other.value, np.ones_like(other.known), own.name)
         try:
             honest(self, message, data, now)
         finally:
-            if accepted is not None:
+            if own is not None:
                 accepted[message.client] = own
 
     patch.setattr(Server, "_take_labels", take_labels)
@@ -313,7 +313,7 @@ def lose_the_accepted_labels(patch: pytest.MonkeyPatch) -> None:
 
     def restore(state: ServerState, ledger: Ledger, arrays: Mapping[str, Array], numbers: Mapping[str, object]) -> None:
         restore_server(state, ledger, arrays, numbers)
-        for memory in state.accepted or []:
+        for memory in (state.accepted or {}).values():
             memory.value[:] = 0
 
     patch.setattr(nodes, "restore_server", restore)

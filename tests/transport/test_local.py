@@ -188,7 +188,7 @@ def test_the_files_that_hand_over_the_images_are_gone_once_the_workers_have_star
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(np, "save", spy)
     with LocalTransport(setup(), data(), 2) as transport:
-        assert len(written) == 5 and all(path.is_relative_to(tmp_path) for path in written)
+        assert len(written) == 9 and all(path.is_relative_to(tmp_path) for path in written)
         assert not any(path.exists() or path.parent.exists() for path in written)
         downlink = server().open_round()[4]
         assert [sender for sender, _ in transport.exchange({4: downlink})] == [4, 4], "the images are still there"

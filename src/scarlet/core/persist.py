@@ -28,10 +28,10 @@ def server_arrays(state: ServerState) -> dict[str, Array]:
     }
     if state.target is not None:
         arrays["target"] = state.target
-    for number, memory in enumerate(state.accepted or []):
+    for number, memory in sorted((state.accepted or {}).items()):
         arrays |= _memory_arrays(f"accepted.{number}", memory)
     if state.lessons is not None:
-        arrays |= {f"lessons.{name}": getattr(state.lessons, name) for name in ("index", "value", "choice")}
+        arrays |= {f"lessons.{name}": getattr(state.lessons, name) for name in ("index", "value", "clients", "choice")}
         arrays["lessons.drawn"] = np.array([state.lessons.drawn])
     if state.progress is not None:
         arrays |= _progress_arrays(state.progress)
@@ -59,12 +59,13 @@ def restore_server(
     np.copyto(state.holdings.drawn, arrays["holdings.drawn"])
     if state.target is not None:
         np.copyto(state.target, arrays["target"])
-    for number, memory in enumerate(state.accepted or []):
-        _restore_memory(memory, f"accepted.{number}", arrays)
+    if state.accepted is not None:
+        state.accepted = {number: _memory(f"accepted.{number}", arrays) for number in _accepted_clients(arrays)}
     if "lessons.index" in arrays:
         state.lessons = Lessons(
             arrays["lessons.index"].astype(np.int64),
             arrays["lessons.value"].astype(np.float32),
+            arrays["lessons.clients"].astype(np.int64),
             arrays["lessons.choice"].astype(np.int32),
             int(arrays["lessons.drawn"].astype(np.int64)[0]),
         )
@@ -128,7 +129,7 @@ def restore_client(state: ClientState, arrays: Mapping[str, Array]) -> None:
             int(arrays["schedule.round"].astype(np.int64)[0]),
         )
     if state.sent is not None:
-        _restore_memory(state.sent.memory, "sent", arrays)
+        state.sent.memory = _memory("sent", arrays)
         state.sent.base = arrays["sent.base"].tobytes()
         state.sent.before = None
         if "before.index" in arrays:
@@ -169,10 +170,16 @@ def _memory_arrays(name: str, memory: Memory) -> dict[str, Array]:
     }
 
 
-def _restore_memory(memory: Memory, name: str, arrays: Mapping[str, Array]) -> None:
-    np.copyto(memory.value, arrays[f"{name}.value"])
-    np.copyto(memory.known, arrays[f"{name}.known"])
-    memory.name = arrays[f"{name}.name"].tobytes()
+def _memory(name: str, arrays: Mapping[str, Array]) -> Memory:
+    return Memory(
+        arrays[f"{name}.value"].astype(np.float32),
+        arrays[f"{name}.known"].astype(np.bool_),
+        arrays[f"{name}.name"].tobytes(),
+    )
+
+
+def _accepted_clients(arrays: Mapping[str, Array]) -> list[int]:
+    return [int(name.split(".")[1]) for name in arrays if name.startswith("accepted.") and name.endswith(".name")]
 
 
 def _whole(value: object) -> int:

@@ -125,7 +125,7 @@ class Server:
             CacheTable.empty(size, *method.label_shape(classes)),
             Holdings.empty(federation.clients, size, method.cache.duration),
             target=np.zeros((size, classes), np.float32) if method.keeps_targets else None,
-            accepted=[Memory.empty(size, classes) for _ in range(federation.clients)] if method.delta else None,
+            accepted={} if method.delta else None,
             progress=Progress.empty(size, federation.clients) if derives else None,
         )
         self._open: _OpenRound | None = None
@@ -214,6 +214,8 @@ class Server:
         taught = self._teach(now)
         for client, (labels, base, name) in now.given.items():
             assert state.accepted is not None
+            if client not in state.accepted:
+                state.accepted[client] = Memory.empty(self.federation.public_size, self.federation.classes)
             state.accepted[client].take(labels, base, name)
         state.round, state.attempt = now.round, 0
         rejections, self._rejections = self._rejections, Counter()
@@ -262,12 +264,14 @@ class Server:
     def _assign(self, fresh: Teachers, attempt: int) -> Labels:
         """Keep for each client the teacher that was chosen for it; return the mean of all."""
         teachers = fresh.value.shape[1]
-        choice = np.full((self.federation.clients, len(fresh.index)), teachers, np.int32)
-        for client, chosen in fresh.choice.items():
-            choice[client] = np.where(chosen < 0, teachers, chosen)
+        clients = sorted(fresh.choice)
+        choice = np.array([fresh.choice[client] for client in clients], np.int32).reshape(
+            len(clients), len(fresh.index)
+        )
+        choice[choice < 0] = teachers
         mean = Labels(fresh.index, fresh.mean)
         value = self.codec.heard_by_clients(np.concatenate([fresh.value, fresh.mean[:, np.newaxis]], axis=1))
-        self.state.lessons = Lessons(fresh.index, value, choice, attempt)
+        self.state.lessons = Lessons(fresh.index, value, np.array(clients, np.int64), choice, attempt)
         return mean
 
     def _learn(self, labels: Labels, round: int) -> None:
@@ -323,7 +327,7 @@ class Server:
         if memory is not None:
             if len(message.same) and int(message.same[-1]) >= self.federation.public_size:
                 raise MessageError(f"client {sender} labels samples that were not requested", "wrong samples")
-            labels = memory[sender].whole(message)
+            labels = memory.get(sender, Memory.empty(0, self.federation.classes)).whole(message)
             self._check(sender, labels, now)
             now.given[sender] = labels, message.base, name_of(data)
         elif len(message.same):
@@ -359,7 +363,7 @@ class Server:
         if state.progress is not None and state.sync is not None:
             parts += self._history(client, state.progress)
         if state.accepted is not None:
-            name = state.accepted[client].name
+            name = state.accepted[client].name if client in state.accepted else NOTHING
             parts.append(self._personal(Accepted(now.round, now.attempt, client, name), "downlink"))
         return b"".join(parts)
 

@@ -49,11 +49,14 @@ class Lessons:
 
     index: Index  # i64[n]
     value: Values  # f32[n, C + 1, N]: the teachers, and at last their plain mean
-    choice: npt.NDArray[np.int32]  # i32[K, n]: each client's teacher; whoever did not answer is taught the mean
+    clients: Index  # i64[A]: who answered, ascending
+    choice: npt.NDArray[np.int32]  # i32[A, n]: the teacher of each; whoever did not answer is taught the mean
     drawn: int  # the attempt at which the round was closed
 
     def of(self, client: int) -> Labels:
-        return Labels(self.index, self.value[np.arange(len(self.index)), self.choice[client]])
+        row = np.flatnonzero(self.clients == client)
+        chosen = self.choice[row[0]] if len(row) else self.value.shape[1] - 1
+        return Labels(self.index, self.value[np.arange(len(self.index)), chosen])
 
 
 @dataclass(slots=True)
@@ -63,7 +66,7 @@ class ServerState:
     cache: CacheTable
     holdings: Holdings
     target: Values | None = None  # f32[P, N]: what its model learned of each cached sample, if not what was taught
-    accepted: list[Memory] | None = None  # under delta coding: each client's last labels
+    accepted: dict[int, Memory] | None = None  # under delta coding: the last labels of each client that gave any
     lessons: Lessons | None = None
     progress: Progress | None = None  # where the codec leaves out what clients can work out
     round: int = 0  # the last round that was closed

@@ -15,7 +15,13 @@ Floats = npt.NDArray[np.float64]
 
 
 def partition(
-    labels: Integers, clients: int, alpha: float, rng: np.random.Generator, per_client: int | None = None
+    labels: Integers,
+    clients: int,
+    alpha: float,
+    rng: np.random.Generator,
+    per_client: int | None = None,
+    *,
+    shared: bool = False,
 ) -> list[Integers]:
     """Client-inner Dirichlet partition without replacement: `per_client` images for each client.
 
@@ -23,16 +29,33 @@ def partition(
     images from q. When a class runs out, q is renormalised over the classes that are left, or uniform over
     them if it has no mass there. A large alpha gives every client all classes evenly; as alpha goes to 0, a
     client holds one class. `per_client` is len(labels) // clients unless given. Each array is ascending.
+
+    `shared` lets clients hold the same images, though none an image twice: every client draws from all of a class. The
+    images of a class are handed out in one shuffled cycle, so that all have as many holders, give or take one.
     """
-    size = _checked_size(len(labels), clients, alpha, per_client)
+    size = _checked_size(len(labels), clients, alpha, per_client, shared)
     queues = [rng.permutation(members) for members in _by_class(labels)]
     left = np.array([len(queue) for queue in queues], np.int64)
+    if shared:
+        return _shared(queues, left, clients, alpha, size, rng)
     shares = []
     for _ in range(clients):
         counts = _draw_counts(_log_prior(len(left), alpha, rng), left, size, rng)
         left -= counts
         picked = [queue[n : n + count] for queue, n, count in zip(queues, left, counts, strict=True)]
         shares.append(np.sort(np.concatenate(picked)))
+    return shares
+
+
+def _shared(
+    queues: Sequence[Integers], members: Integers, clients: int, alpha: float, size: int, rng: np.random.Generator
+) -> list[Integers]:
+    handed = np.zeros_like(members)
+    shares = []
+    for _ in range(clients):
+        counts = _draw_counts(_log_prior(len(members), alpha, rng), members, size, rng)
+        shares.append(_next_of_cycles(queues, handed, counts))
+        handed += counts
     return shares
 
 
@@ -56,14 +79,19 @@ def split_test(test_labels: Integers, shares: Floats, per_client: int, rng: np.r
     result = []
     for share in shares:
         counts = _largest_remainder(_restricted(share, present), per_client)
-        picked = [
-            queue[np.arange(start, start + count) % len(queue)]
-            for queue, start, count in zip(queues, handed, counts, strict=True)
-            if count
-        ]
+        result.append(_next_of_cycles(queues, handed, counts))
         handed += counts
-        result.append(np.sort(np.concatenate(picked)))
     return result
+
+
+def _next_of_cycles(queues: Sequence[Integers], handed: Integers, counts: Integers) -> Integers:
+    """The next images of each class's cycle, of which `handed` have gone; ascending."""
+    picked = [
+        queue[np.arange(start, start + count) % len(queue)]
+        for queue, start, count in zip(queues, handed.tolist(), counts.tolist(), strict=True)
+        if count
+    ]
+    return np.sort(np.concatenate(picked))
 
 
 def class_counts(labels: Integers, index_lists: Sequence[Integers], classes: int) -> Integers:
@@ -73,7 +101,7 @@ def class_counts(labels: Integers, index_lists: Sequence[Integers], classes: int
     return np.array(rows, np.int64).reshape(len(index_lists), classes)
 
 
-def _checked_size(images: int, clients: int, alpha: float, per_client: int | None) -> int:
+def _checked_size(images: int, clients: int, alpha: float, per_client: int | None, shared: bool) -> int:
     """The number of images of each client."""
     if not (math.isfinite(alpha) and alpha > 0):
         raise ConfigError(
@@ -81,17 +109,24 @@ def _checked_size(images: int, clients: int, alpha: float, per_client: int | Non
         )
     if clients < 1:
         raise ConfigError(f"clients must be 1 or more, got {clients}; use at least one client")
+    if shared and per_client is not None:
+        if not 1 <= per_client <= images:
+            raise ConfigError(
+                f"samples_per_client must be from 1 to {images}, the number of private images, got {per_client}; "
+                "use fewer images per client or a larger set"
+            )
+        return per_client
     if images < clients:
         raise ConfigError(
             f"clients must be at most {images}, the number of private images, got {clients}; "
-            "use fewer clients or a larger set"
+            "use fewer clients or a larger set, or share_images with samples_per_client"
         )
     if per_client is None:
         return images // clients
     if not 1 <= per_client <= images // clients:
         raise ConfigError(
             f"samples_per_client must be from 1 to {images // clients} for {clients} clients and {images} images, "
-            f"got {per_client}; use fewer images per client, fewer clients or a larger set"
+            f"got {per_client}; use fewer images per client, fewer clients, a larger set or share_images"
         )
     return per_client
 

@@ -10,7 +10,7 @@ from scarlet.errors import DataError
 from scarlet.report.record import RunRecord
 
 # Options that say where a run was computed; runs that are averaged may differ in them.
-NOT_COMPARED = frozenset({"seed", "out", "data_dir", "device", "workers"})
+NOT_COMPARED = frozenset({"seed", "out", "data_dir", "device", "workers", "clients_in_memory"})
 
 PROPER_NAMES = {
     "scarlet": "SCARLET",

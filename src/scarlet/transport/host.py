@@ -1,4 +1,4 @@
-"""A host runs clients: it keeps their models, caches and data in memory from round to round."""
+"""A host runs clients: it keeps their models, caches and data from round to round."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import torch
 from scarlet.core.client import Client
 from scarlet.core.federation import Federation
 from scarlet.core.method import Method
-from scarlet.core.persist import Array, client_arrays, restore_client
+from scarlet.core.persist import Array, restore_client
 from scarlet.core.rng import stream
 from scarlet.core.train import Samples, Training, work
 from scarlet.core.types import Images, Index, Job
 from scarlet.models.registry import ModelFactory, Weights
+from scarlet.transport.sites import Arrays, Site, Sites, in_memory, site_bytes
 from scarlet.transport.troubles import Troubles
 from scarlet.wire.codecs import codec
 
@@ -52,6 +53,8 @@ class Setup:
     rounds: int
     eval_every: int
     troubles: Troubles
+    clients_in_memory: int | None = None  # over all workers; None: as many as fit into the budget
+    workers: int = 1
 
     def evaluates(self, round: int) -> bool:
         """Whether accuracy is measured in a round: every `eval_every`-th, and the last."""
@@ -61,21 +64,24 @@ class Setup:
 class Host:
     """Runs the clients that it is sent messages for, one after another."""
 
-    def __init__(
-        self, setup: Setup, data: Resident, clients: Sequence[int], saved: Mapping[int, Mapping[str, Array]]
-    ) -> None:
+    def __init__(self, setup: Setup, data: Resident, clients: Sequence[int], saved: Mapping[int, Arrays]) -> None:
         self._setup = setup
         self._method = setup.build(setup.method)
         self._codec = codec(setup.codec, *setup.bits, classes=setup.federation.classes)
         self._data = data
         self._public = _tensor(data.public, setup.device)
-        self._clients = {number: self._start(number, data, saved.get(number)) for number in clients}
+        self._numbers = clients
+        self._initial = weights_digest(self._fresh_model().state_dict())
+        self._sites = Sites(self._limit(), self._start, saved)
 
     def exchange(self, downlinks: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
         """Let each client do its part of a round; its messages come as soon as it is done."""
         troubles = self._setup.troubles
-        for number, downlink in downlinks.items():
-            site = self._clients[number]
+        following = [*list(downlinks)[1:], None]
+        for (number, downlink), after in zip(downlinks.items(), following, strict=True):
+            site = self._sites[number]
+            if after is not None:
+                self._sites.expect(after)
             task = site.client.receive(downlink)
             if isinstance(task, Job):
                 if troubles.lost_before_training(task):
@@ -100,12 +106,32 @@ class Host:
                 yield number, message
 
     def states(self, clients: Sequence[int]) -> dict[int, dict[str, Array]]:
-        """All that some clients remember: their protocol state, and their models."""
-        return {number: _arrays(self._clients[number]) for number in clients}
+        """All that some clients remember: their protocol state, and their models; nothing of one never asked."""
+        return {
+            number: {name: np.array(array, order="C") for name, array in arrays.items()}
+            for number in clients
+            if (arrays := self._sites.arrays(number)) is not None
+        }
 
     def digests(self) -> dict[int, bytes]:
         """For each client, a digest of its model's weights."""
-        return {number: weights_digest(site.model.state_dict()) for number, site in self._clients.items()}
+        return {number: self._digest(self._sites.arrays(number)) for number in self._numbers}
+
+    def close(self) -> None:
+        """Forget the clients."""
+        self._sites.close()
+
+    def _digest(self, arrays: Arrays | None) -> bytes:
+        return self._initial if arrays is None else weights_digest(weights_of(arrays))
+
+    def _limit(self) -> int:
+        """How many clients this worker keeps in memory; its share, and at least one."""
+        setup, data = self._setup, self._data
+        weights = sum(int(value.nbytes) for value in setup.weights.values())
+        images = len(setup.private[0]) * data.train_images[0].nbytes + len(setup.test[0]) * data.test_images[0].nbytes
+        a_client = site_bytes(self._method, setup.federation, weights, images)
+        limit = in_memory(setup.clients_in_memory, len(setup.private), a_client)
+        return max(1, len(self._numbers) if limit == len(setup.private) else limit // setup.workers)
 
     def _prepare(self, client: Client) -> None:
         """What the method has each client work out once."""
@@ -114,30 +140,25 @@ class Host:
             private = self._data.train_images[self._setup.private[client.number]]
             client.state.kept = self._method.answer.prepare(private, self._data.public, rng)
 
-    def _start(self, number: int, data: Resident, saved: Mapping[str, Array] | None) -> _Site:
-        setup = self._setup
-        model = setup.factory()
+    def _fresh_model(self) -> torch.nn.Module:
+        model = self._setup.factory()
+        model.load_state_dict(self._setup.weights)
+        return model
+
+    def _start(self, number: int, saved: Arrays | None) -> Site:
+        setup, data = self._setup, self._data
+        model = self._fresh_model()
         client = Client(number, self._method, setup.federation, self._codec)
-        if saved is None:
-            model.load_state_dict(setup.weights)
-        else:
+        if saved is not None:
             restore_client(client.state, saved)
             model.load_state_dict(weights_of(saved))
         private, test = setup.private[number], setup.test[number]
-        return _Site(
+        return Site(
             client,
             model.to(setup.device),
             samples(data.train_images[private], data.train_labels[private], setup.device),
             samples(data.test_images[test], data.test_labels[test], setup.device),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Site:
-    client: Client
-    model: torch.nn.Module
-    private: Samples
-    test: Samples
 
 
 def model_arrays(weights: Mapping[str, torch.Tensor]) -> dict[str, Array]:
@@ -152,11 +173,6 @@ def weights_of(saved: Mapping[str, Array]) -> Weights:
         for name, array in saved.items()
         if name.startswith("model.")
     }
-
-
-def _arrays(site: _Site) -> dict[str, Array]:
-    state = {name: array.copy() for name, array in client_arrays(site.client.state).items()}
-    return state | model_arrays(site.model.state_dict())
 
 
 def samples(images: Images, labels: npt.NDArray[np.int64], device: str) -> Samples:

@@ -11,7 +11,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -23,6 +23,7 @@ import torch
 
 from scarlet.core.engine import keep_freed_memory
 from scarlet.core.persist import Array
+from scarlet.data.shares import Shares
 from scarlet.errors import ScarletError
 from scarlet.transport.host import Host, Resident, Setup
 
@@ -56,20 +57,22 @@ class LocalTransport:
     ) -> None:
         self._deadline = math.inf if deadline is None else deadline
         clients = len(setup.private)
+        setup = replace(setup, workers=workers)
         shares = [range(first, clients, workers) for first in range(workers)]
         self._host: Host | None = None
         self._workers: list[_Worker] = []
         if workers == 1:
             self._host = Host(setup, data, shares[0], saved)
             return
-        # The images go through memory-mapped files, one copy in the page cache for all workers. The files are
-        # deleted as soon as every worker has them open.
+        # The images, and who holds which, go through memory-mapped files, one copy in the page cache for all workers.
+        # The files are deleted as soon as every worker has them open.
         with tempfile.TemporaryDirectory(prefix="scarlet-") as folder:
             _save(data, Path(folder))
+            Shares.save(setup.private, Path(folder), "private")
+            Shares.save(setup.test, Path(folder), "test")
+            setup = replace(setup, private=(), test=())
             try:
-                self._workers = [
-                    _Worker(setup, Path(folder), share, {k: saved[k] for k in share if k in saved}) for share in shares
-                ]
+                self._workers = [_Worker(setup, Path(folder), share, saved) for share in shares]
                 for worker in self._workers:
                     worker.ready()
             except BaseException:
@@ -131,6 +134,9 @@ class LocalTransport:
         for worker in self._workers:
             worker.stop()
         self._workers = []
+        if self._host is not None:
+            self._host.close()
+            self._host = None
 
     def __enter__(self) -> LocalTransport:
         return self
@@ -226,6 +232,7 @@ def _serve(
     torch.set_num_threads(1)
     keep_freed_memory()
     try:
+        setup = replace(setup, private=Shares(folder, "private"), test=Shares(folder, "test"))
         host = Host(setup, _load(folder), clients, saved)
         while True:
             connection.send(None)
