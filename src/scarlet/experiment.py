@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -56,11 +56,12 @@ def run(
     data: Data | None = None,
     model: ModelFactory | None = None,
     watchers: Sequence[Watcher] = (),
+    carrier: Callable[..., LocalTransport] = LocalTransport,
 ) -> RunResult:
     """Run one method; `method` is its config object, such as ScarletConfig(beta=2).
 
     Ctrl-C ends the run after its last whole round, with all that was done until then. `resume` goes on from the last
-    checkpoint in `out`.
+    checkpoint in `out`. `carrier` makes the transport, for somebody who wants to look at it.
     """
     entry = entry_of(method)
     directory = None if out is None else RunDirectory(out, resume=resume)
@@ -95,7 +96,7 @@ def run(
         learned = learner.weights()  # after the last whole round
         changed: set[int] = set()
         try:
-            with LocalTransport(setup, problem.resident, workers, saved=saved, deadline=config.deadline) as transport:
+            with carrier(setup, problem.resident, workers, saved=saved, deadline=config.deadline) as transport:
                 while server.state.round < config.rounds:
                     started = time.perf_counter()
                     closed, asked = _round(server, transport)
