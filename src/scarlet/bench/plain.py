@@ -1,7 +1,7 @@
 """The contestant 'plain': SCARLET as such simulations are usually written.
 
 Each round has a new pool of spawned processes of one thread each. A client's model and cache are loaded from disk and
-saved again, images come one by one out of a DataLoader, and the server loops over samples.
+saved again, images come one by one out of a DataLoader, and the server loops over samples, in one thread too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -19,12 +20,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
+from scarlet.bench.laps import Lap
+from scarlet.bench.works import WARM_UP
+from scarlet.config import Config
 from scarlet.core.schedule import Rules
 from scarlet.core.train import Training
 from scarlet.data.datasets import Augment
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.models.registry import ModelFactory, initial_weights
-from scarlet.problem import Problem
+from scarlet.problem import Problem, prepare
 
 _EVALUATION_BATCH = 100
 _Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -229,8 +233,13 @@ class Plain:
 
     def rounds(self, count: int) -> Iterator[PlainRound]:
         """Run rounds, one after another."""
-        for round in range(1, count + 1):
-            yield self._round(round)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            for round in range(1, count + 1):
+                yield self._round(round)
+        finally:
+            torch.set_num_threads(threads)
 
     def _round(self, round: int) -> PlainRound:
         started = time.perf_counter()
@@ -269,3 +278,10 @@ class Plain:
                 torch.save(pair, site.data(f"{name}-{client}"))
             torch.save(weights, site.data(f"model-{client}"))
             torch.save({}, site.data(f"cache-{client}"))
+
+
+def plain(options: ScarletConfig, config: Config) -> list[Lap]:
+    """Run SCARLET, and time its rounds after the warm-up."""
+    with TemporaryDirectory(prefix="scarlet-bench-") as folder:
+        rounds = list(Plain(prepare(config), options, Path(folder)).rounds(config.rounds))
+    return [Lap(each.seconds) for each in rounds[WARM_UP:]]
