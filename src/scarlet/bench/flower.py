@@ -12,10 +12,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from scarlet.bench.laps import Lap
+from scarlet.bench.laps import Lap, Withdrawn
 from scarlet.bench.works import WARM_UP
 from scarlet.config import Config
-from scarlet.errors import ScarletError
 
 PACKAGES = ("torch==2.13.0", "flwr[simulation]==1.41.0")
 _SOURCE = Path(__file__).parents[3]  # pyproject.toml and constraints.txt are here, unless this is an installed copy
@@ -29,7 +28,7 @@ _FLOWERS_OWN = ("rich", "packaging")  # flwr wants older ones than our constrain
 _INSTALL_SECONDS, _RUN_SECONDS = 1800, 1800
 
 
-class FlowerError(ScarletError):
+class FlowerError(Withdrawn):
     """Flower could not be installed or run."""
 
 
@@ -50,8 +49,8 @@ def environment(folder: Path) -> Path:
     venv.create(folder, with_pip=True)
     constraints = folder / "constraints.txt"
     constraints.write_text(_without((_SOURCE / "constraints.txt").read_text(), _FLOWERS_OWN))
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", constraints]
-    _call([*install, *PACKAGES, _SOURCE], _INSTALL_SECONDS, "cannot be installed")
+    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", constraints)
+    _call((*pip, *PACKAGES, _SOURCE), _INSTALL_SECONDS, "cannot be installed")
     mark.touch()
     return python
 

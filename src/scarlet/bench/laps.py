@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from scarlet.bench.limit import CORES
+from scarlet.errors import ScarletError
+
+
+class Withdrawn(ScarletError):
+    """A contestant cannot take part; the race goes on without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +47,20 @@ class Race:
     times: dict[str, list[float]] = field(default_factory=dict)  # for each repeat the median of its laps
     limits: list[float] = field(default_factory=list)  # for each repeat, FLOPS of two cores
 
-    def repeat(self, limit: float) -> None:
-        """Let each contestant run once, each time in another order."""
+    def repeat(self, limit: float) -> list[Withdrawn]:
+        """Let each contestant run once, each time in another order; those that give up are out."""
         turn = len(self.limits) % len(self.contestants)
+        reasons = []
         for contestant in (*self.contestants[turn:], *self.contestants[:turn]):
-            taken = median(map(self.measure, contestant.laps()))
-            self.times.setdefault(contestant.name, []).append(taken)
+            try:
+                taken = median(map(self.measure, contestant.laps()))
+            except Withdrawn as reason:
+                self.contestants = [each for each in self.contestants if each is not contestant]
+                reasons.append(reason)
+            else:
+                self.times.setdefault(contestant.name, []).append(taken)
         self.limits.append(limit)
+        return reasons
 
     def rows(self) -> list[Row]:
         """What the times come to, in the order of the contestants."""

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from scarlet.bench import flower, server_step
-from scarlet.bench.laps import Contestant, Lap, Race
+from scarlet.bench.laps import Contestant, Lap, Race, Withdrawn
 from scarlet.bench.limit import Gauge, training_flops
 from scarlet.bench.ours import ours
 from scarlet.bench.plain import plain
@@ -57,8 +57,8 @@ def _overhead(work: Work, rounds: int, flower_env: Path | None) -> Race:
         python = flower.environment(flower_env or flower.default_environment())
         flower.check(python)
         contestants.append(Contestant("flower", partial(flower.flower, python, config)))
-    except flower.FlowerError as error:
-        _say(f"{error}; going on without it")
+    except Withdrawn as reason:
+        _say(f"{reason}; going on without it")
     contestants += [Contestant(f"ours, {codec}", partial(ours, DsflConfig(), config, codec)) for codec in CODECS]
     about = "overhead of a round of DS-FL, embedded default: wall time - (training, prediction, evaluation) / 2"
     return Race(OVERHEAD, about, contestants, measure=lambda lap: lap.overhead)
@@ -73,7 +73,8 @@ def run_race(race: Race, repeats: int, gauge: Gauge) -> None:
     for number in range(1, repeats + 1):
         limit = gauge.flops()
         _say(f"{race.work}: repeat {number} of {repeats}, two cores multiply at {limit / 1e9:.0f} GFLOPS")
-        race.repeat(limit)
+        for reason in race.repeat(limit):
+            _say(f"{reason}; going on without it")
 
 
 def _say(line: str) -> None:

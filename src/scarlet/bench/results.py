@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -85,8 +85,3 @@ def update(path: Path, sections: Mapping[str, str]) -> None:
     kept |= sections
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(part.rstrip("\n") + "\n" for part in (head, *kept.values())))
-
-
-def rows(races: Sequence[Race]) -> list[Row]:
-    """All rows of all races."""
-    return [row for race in races for row in race.rows()]

@@ -15,6 +15,7 @@ from scarlet.bench.works import NAMES, chosen
 from scarlet.cli.main import no_positionals
 from scarlet.cli.options import options_of, parse, split
 from scarlet.config import check_at_least
+from scarlet.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class BenchConfig:
         chosen(self.work)
         check_at_least("repeats", self.repeats, 1)
         check_at_least("rounds", self.rounds, 1)
+        if self.results is not None and self.results.is_dir():
+            raise ConfigError(f"results must be a file, got the folder {self.results}; such as benchmarks/RESULTS.md")
 
 
 def main(argv: Sequence[str]) -> int:
