@@ -6,7 +6,7 @@ import json
 import os
 import re
 import subprocess
-import venv
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -46,7 +46,7 @@ def environment(folder: Path) -> Path:
         return python
     if not (_SOURCE / "pyproject.toml").exists():
         raise FlowerError("flower needs this project's source, and this is an installed copy")
-    venv.create(folder, with_pip=True)
+    _call([sys.executable, "-m", "venv", folder], _INSTALL_SECONDS, "cannot be installed")
     constraints = folder / "constraints.txt"
     constraints.write_text(_without((_SOURCE / "constraints.txt").read_text(), _FLOWERS_OWN))
     pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", constraints)
@@ -72,6 +72,8 @@ def flower(python: Path, config: Config) -> list[Lap]:
             "cannot be run",
             folder,
         )
+        if not out.exists():
+            raise FlowerError("flower cannot be run: it ended without a result")
         rounds = json.loads(out.read_text())
     missing = [each["answers"] for each in rounds if each["answers"] < config.clients]
     if missing:
@@ -96,5 +98,5 @@ def _call(command: Sequence[str | Path], seconds: float, wrong: str, home: str |
     except (OSError, subprocess.TimeoutExpired) as error:
         raise FlowerError(f"flower {wrong}: {error}") from None
     if done.returncode:
-        said = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise FlowerError(f"flower {wrong}: {said[-1] if said else f'exit code {done.returncode}'}")

@@ -139,5 +139,8 @@ def main(path: str) -> None:
         server_app=server_app,
         client_app=client_app,
         num_supernodes=problem().federation.clients,
-        backend_config={"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": 2, "include_dashboard": False}},
+        backend_config={
+            "client_resources": {"num_cpus": 1},
+            "init_args": {"num_cpus": 2, "include_dashboard": False, "_node_ip_address": "127.0.0.1"},
+        },
     )
