@@ -25,7 +25,7 @@ _ALONE = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 _FLOWERS_OWN = ("rich", "packaging")  # flwr wants older ones than our constraints name
-_INSTALL_SECONDS, _RUN_SECONDS = 1800, 1800
+_INSTALL_SECONDS, _RUN_SECONDS = 1800, 600  # a simulation whose runtime crashes does not end by itself
 
 
 class FlowerError(Withdrawn):
