@@ -23,6 +23,7 @@ _ALONE = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # without it Ray listens on all addresses, on Linux as well
 }
 _FLOWERS_OWN = ("rich", "packaging")  # flwr wants older ones than our constraints name
 _INSTALL_SECONDS, _RUN_SECONDS = 1800, 600  # a simulation whose runtime crashes does not end by itself

@@ -141,6 +141,6 @@ def main(path: str) -> None:
         num_supernodes=problem().federation.clients,
         backend_config={
             "client_resources": {"num_cpus": 1},
-            "init_args": {"num_cpus": 2, "include_dashboard": False, "_node_ip_address": "127.0.0.1"},
+            "init_args": {"num_cpus": 2, "include_dashboard": False},
         },
     )
