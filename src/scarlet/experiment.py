@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -43,11 +43,12 @@ def run(
     data: Data | None = None,
     model: ModelFactory | None = None,
     watchers: Sequence[Watcher] = (),
+    carrier: Callable[..., LocalTransport] = LocalTransport,
 ) -> RunResult:
     """Run one method; `method` is its config object, such as ScarletConfig(beta=2).
 
     Ctrl-C ends the run after its last whole round, with all that was done until then. `resume` goes on from the last
-    checkpoint in `out`.
+    checkpoint in `out`. `carrier` makes the transport, for somebody who wants to look at it.
     """
     entry = entry_of(method)
     directory = None if out is None else RunDirectory(out, resume=resume)
@@ -82,7 +83,7 @@ def run(
         digest: str | None = None
         changed: set[int] = set()
         try:
-            with LocalTransport(setup, problem.resident, workers, saved=saved, deadline=config.deadline) as transport:
+            with carrier(setup, problem.resident, workers, saved=saved, deadline=config.deadline) as transport:
                 books.begin()
                 while server.state.round < config.rounds:
                     closed, asked = _round(server, transport, books)

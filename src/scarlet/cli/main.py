@@ -30,6 +30,10 @@ COMMANDS = {
         "scarlet.cli.chaos",
         "play schedules of faults and check that nothing breaks: scarlet chaos --schedules 200",
     ),
+    "bench": (
+        "scarlet.cli.bench",
+        "time rounds against other ways of running them: scarlet bench --work embedded,server",
+    ),
     "report": ("scarlet.cli.report", "make report.html from finished runs: scarlet report DIR... --out FILE"),
     "data": (
         "scarlet.cli.data",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import multiprocessing
 import os
@@ -23,6 +24,7 @@ import torch
 
 from scarlet.core.engine import keep_freed_memory
 from scarlet.core.persist import Array
+from scarlet.core.train import clock
 from scarlet.data.shares import Shares
 from scarlet.errors import ScarletError
 from scarlet.transport.host import Host, Resident, Setup
@@ -112,6 +114,10 @@ class LocalTransport:
             worker.up = worker.down = 0
         return up, down
 
+    def spent(self) -> float:
+        """Seconds of training, prediction and evaluation since the start, in the workers and in this process."""
+        return clock.seconds + sum(worker.spent.value for worker in self._workers)
+
     def digests(self) -> list[bytes]:
         """A digest of each client's weights, in the order of the clients."""
         if self._host is not None:
@@ -156,8 +162,10 @@ class _Worker:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["scarlet.transport.local"])
         self.connection, theirs = context.Pipe()
+        self.spent = context.RawValue(ctypes.c_double)  # shared, so that a busy worker need not be asked
+        arguments = theirs, setup, folder, clients, saved, self.spent
         self._process: ForkServerProcess = context.Process(
-            target=_serve, args=(theirs, setup, folder, clients, saved), daemon=True, name=f"scarlet-{clients.start}"
+            target=_serve, args=arguments, daemon=True, name=f"scarlet-{clients.start}"
         )
         self._process.start()
         theirs.close()
@@ -225,7 +233,12 @@ class _Worker:
 
 
 def _serve(
-    connection: Connection, setup: Setup, folder: Path, clients: range, saved: Mapping[int, Mapping[str, Array]]
+    connection: Connection,
+    setup: Setup,
+    folder: Path,
+    clients: range,
+    saved: Mapping[int, Mapping[str, Array]],
+    spent: ctypes.c_double,
 ) -> None:
     """The life of a worker: each request is answered by some messages and, at their end, by None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
@@ -239,6 +252,7 @@ def _serve(
             match connection.recv():
                 case "exchange", downlinks:
                     for answer in host.exchange(downlinks):
+                        spent.value = clock.seconds
                         connection.send(answer)
                 case "digests", _:
                     connection.send(host.digests())

@@ -1,0 +1,1 @@
+"""Benchmarks: the same work done by several contestants, in turn, against each other and the machine's own limit."""

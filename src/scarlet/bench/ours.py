@@ -1,0 +1,59 @@
+"""The contestant 'ours': the real round loop, watched from outside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from scarlet.bench.laps import Lap
+from scarlet.bench.works import WARM_UP
+from scarlet.config import Config
+from scarlet.estimate import Estimate
+from scarlet.experiment import run
+from scarlet.models.registry import Weights
+from scarlet.problem import Problem
+from scarlet.records import RoundRecord, RunResult
+from scarlet.transport.local import LocalTransport
+from scarlet.wire.ledger import Ledger
+
+
+class Stopwatch:
+    """A watcher that takes the time from the end of a round to the end of the next, checkpoint included."""
+
+    def __init__(self) -> None:
+        self._transport: LocalTransport | None = None
+        self._marks: list[tuple[float, float]] = []  # seconds, and seconds of computing
+
+    def carrier(self, *arguments: Any, **options: Any) -> LocalTransport:
+        """Make the transport, and remember it."""
+        self._transport = LocalTransport(*arguments, **options)
+        return self._transport
+
+    @property
+    def laps(self) -> list[Lap]:
+        """The rounds after the first."""
+        return [
+            Lap(after[0] - before[0], after[1] - before[1])
+            for before, after in zip(self._marks, self._marks[1:], strict=False)
+        ]
+
+    def start(self, config: Mapping[str, object], problem: Problem, expected: Estimate) -> None: ...
+
+    def round(self, record: RoundRecord, ledger: Ledger) -> None:
+        assert self._transport is not None
+        self._marks.append((time.perf_counter(), self._transport.spent()))
+
+    def finish(self, result: RunResult, weights: Weights | None) -> None: ...
+
+
+def ours(method: object, config: Config, codec: str) -> list[Lap]:
+    """Run a method with checkpoints, and time its rounds after the warm-up."""
+    watch = Stopwatch()
+    with TemporaryDirectory(prefix="scarlet-bench-") as folder:
+        out = Path(folder) / "run"
+        run(method, replace(config, codec=codec), out=out, watchers=[watch], carrier=watch.carrier)
+    return watch.laps[WARM_UP - 1 :]

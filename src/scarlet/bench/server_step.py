@@ -1,0 +1,68 @@
+"""The server's step of a round: decode, check, aggregate and commit the answers of many clients."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scarlet.bench.laps import Lap
+from scarlet.bench.plain import Cache, aggregate
+from scarlet.core.federation import Federation
+from scarlet.core.schedule import Known, Rules
+from scarlet.core.server import Server
+from scarlet.core.types import Labels, Uplink, Values
+from scarlet.methods.scarlet import ScarletConfig, scarlet
+from scarlet.wire.codecs import codec
+from scarlet.wire.ledger import Ledger
+
+ABOUT = "server step: decode, check, aggregate, commit; 100 clients x 1,000 x 10"
+FEDERATION = Federation(clients=100, public_size=10_000, public_per_round=1_000, classes=10, seed=0)
+
+
+def answers(federation: Federation = FEDERATION) -> Values:
+    """Soft-labels such as models that are fairly sure of themselves give, f32[K, n, N]."""
+    rng = np.random.default_rng(0)
+    size = federation.clients, federation.public_per_round
+    return rng.dirichlet(np.full(federation.classes, 0.1), size=size).astype(np.float32)
+
+
+def ours_step(options: ScarletConfig, given: Values, codec_name: str, federation: Federation = FEDERATION) -> Lap:
+    """Time a server that takes encoded answers and closes its first round, without a model of its own."""
+    server = opened(options, codec_name, federation)
+    messages = encoded(server, given)
+    started = time.perf_counter()
+    for client, message in enumerate(messages):
+        server.take(client, message)
+    closed = server.close_round()
+    seconds = time.perf_counter() - started
+    assert closed is not None and closed.answers == len(given), server.rejections
+    return Lap(seconds)
+
+
+def opened(options: ScarletConfig, codec_name: str, federation: Federation) -> Server:
+    """A server that waits for the answers of its first round."""
+    server = Server(scarlet(options), federation, codec(codec_name, classes=federation.classes), Ledger())
+    server.open_round()
+    return server
+
+
+def encoded(server: Server, given: Values) -> list[bytes]:
+    """The clients' answers to the round under way, as bytes."""
+    known = Known(Rules(server.method, server.federation), server.request)
+    return [
+        server.codec.encode(Uplink(1, 0, client, Labels(server.request, value)), known)
+        for client, value in enumerate(given)
+    ]
+
+
+def plain_step(options: ScarletConfig, given: Values, federation: Federation = FEDERATION) -> Lap:
+    """Time plain's loop over samples and its cache; its answers are tensors already."""
+    tensors: list[Tensor] = [torch.from_numpy(value.copy()) for value in given]
+    index = Rules(scarlet(options), federation).index(1, 0).tolist()
+    cache = Cache(options.cache_duration)
+    started = time.perf_counter()
+    cache.update(cache.request(index, 1), aggregate(tensors, options.beta), 1)
+    return Lap(time.perf_counter() - started)
