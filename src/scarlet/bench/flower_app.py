@@ -18,7 +18,8 @@ from flwr.simulation import run_simulation
 
 from scarlet.config import Config
 from scarlet.core.rng import draw, stream
-from scarlet.core.train import Samples, ServerModel, clock, distil, evaluate, fit, predict
+from scarlet.core.server_model import ServerModel
+from scarlet.core.train import Samples, clock, distil, evaluate, fit, predict
 from scarlet.core.types import Labels
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.models.registry import initial_weights

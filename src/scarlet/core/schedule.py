@@ -107,6 +107,14 @@ class Known:
     schedule: Schedule | None = None  # a client's
     history: History | None = None
     after: Schedule | None = None  # what reading a broadcast makes of the schedule
+    _request_bytes: bytes | None = None
+
+    @property
+    def request_bytes(self) -> bytes:
+        """The request as little-endian words of 64 bits."""
+        if self._request_bytes is None:
+            self._request_bytes = self.request.astype("<i8", copy=False).tobytes()
+        return self._request_bytes
 
     def before(self, round: int, expected: int) -> Stamps:
         """A copy of the stamps that a round's sync begins with; OutOfStep if their checksum is not the server's."""

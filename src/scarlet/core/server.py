@@ -70,6 +70,7 @@ class _OpenRound:
     attempt: int
     index: Index
     request: Index
+    known: Known  # for whoever reads an answer
     fold: Fold
     broadcast: bytes
     payload: int  # of the broadcast
@@ -159,6 +160,7 @@ class Server:
             attempt,
             index,
             request,
+            Known(self._rules, request),
             self.method.aggregate(request, federation.classes),
             shared,
             payload,
@@ -288,7 +290,7 @@ class Server:
             raise MessageError(f"client {sender} sends what only a server may send", "wrong kind")
         if (outer.round, outer.attempt) != (now.round, now.attempt):  # it may not be readable in another round
             raise MessageError(f"client {sender} answers round {outer.round} in round {now.round}", "wrong round")
-        message = self.codec.decode(data, Known(self._rules, now.request))
+        message = self.codec.decode(outer, now.known)
         assert isinstance(message, Report | Resync | Uplink | Parameters)
         if message.client != sender:
             raise MessageError(f"client {sender} sends in the name of client {message.client}", "unknown client")
@@ -411,4 +413,4 @@ def _merged(a: Labels, b: Labels) -> Labels:
 
 def _within(index: Index, request: Index) -> bool:
     """Whether all of `index` was requested; most clients answer all of it, which is quick to see."""
-    return np.array_equal(index, request) or bool(np.isin(index, request, assume_unique=True).all())
+    return index is request or np.array_equal(index, request) or bool(np.isin(index, request, assume_unique=True).all())

@@ -18,6 +18,7 @@ from scarlet.core.types import (
     Uplink,
     Values,
 )
+from scarlet.wire.frame import Frame
 
 KINDS = {Broadcast: 1, Uplink: 2, Report: 3, CatchUp: 4, Resync: 5, Parameters: 6, Lesson: 7, Accepted: 8, History: 9}
 FROM_CLIENTS = frozenset(KINDS[kind] for kind in (Uplink, Report, Resync, Parameters))
@@ -32,7 +33,7 @@ class Codec(Protocol):
 
     def encode(self, message: Message, known: Known | None = None) -> bytes: ...
 
-    def decode(self, data: bytes, known: Known | None = None) -> Message:
+    def decode(self, data: bytes | Frame, known: Known | None = None) -> Message:
         """The message in `data`, or a MessageError that says what is wrong with it."""
         ...
 

@@ -38,6 +38,7 @@ from scarlet.errors import MessageError
 from scarlet.wire import frame
 from scarlet.wire.codec import KINDS
 from scarlet.wire.entropy import decode_labels, decode_mask, encode_labels, encode_mask, read_varint, varint
+from scarlet.wire.frame import Frame
 from scarlet.wire.quantise import RAW_BITS, from_levels, levels
 from scarlet.wire.reference import Reference
 
@@ -81,10 +82,10 @@ class Compact(Reference):
                 return super().encode(message, known)
         return frame.wrap(KINDS[type(message)], message.round, message.attempt, body)
 
-    def decode(self, data: bytes, known: Known | None = None) -> Message:
+    def decode(self, data: bytes | Frame, known: Known | None = None) -> Message:
         outer = frame.unwrap(data)
         if outer.kind not in _READ:
-            return super().decode(data, known)
+            return super().decode(outer, known)
         assert known is not None
         body = _Body(outer.body, outer.round, outer.attempt, known, self)
         return _READ[outer.kind](body)

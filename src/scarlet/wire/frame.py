@@ -42,8 +42,10 @@ def split(data: bytes) -> list[bytes]:
     return parts
 
 
-def unwrap(message: bytes) -> Frame:
-    """Read and check a frame, without looking into its body."""
+def unwrap(message: bytes | Frame) -> Frame:
+    """Read and check a frame, without looking into its body; what is one already was checked."""
+    if isinstance(message, Frame):
+        return message
     if len(message) < SIZE:
         raise MessageError(f"the message has {len(message)} bytes, fewer than the {SIZE} of a frame")
     magic, version, kind, attempt, round, length, checksum = _HEADER.unpack_from(message)

@@ -37,6 +37,7 @@ from scarlet.core.types import (
 from scarlet.errors import MessageError
 from scarlet.wire import frame
 from scarlet.wire.codec import KINDS
+from scarlet.wire.frame import Frame
 from scarlet.wire.quantise import RAW_BITS, check_bits, from_levels, levels, pack, quantise, unpack
 
 _NO_SYNC, _NO_SIGNALS, _SIGNALS = 0, 1, 2
@@ -121,13 +122,12 @@ class Reference:
                 body = _REPORT_HEAD.pack(message.client) + json.dumps(dict(message.metrics)).encode()
         return frame.wrap(KINDS[type(message)], message.round, message.attempt, body)
 
-    def decode(self, data: bytes, known: Known | None = None) -> Message:
+    def decode(self, data: bytes | Frame, known: Known | None = None) -> Message:
         outer = frame.unwrap(data)
         read = _READERS.get(outer.kind)
         if read is None:
             raise MessageError(f"the message is of kind {outer.kind}, which nobody sends")
-        most_classes = _MOST_CLASSES if known is None else known.rules.federation.classes
-        body = _Reader(outer.body, self.uplink_bits, self.downlink_bits, most_classes)
+        body = _Reader(outer.body, self.uplink_bits, self.downlink_bits, known)
         message = read(outer.round, outer.attempt, body)
         body.end()
         return message
@@ -293,9 +293,10 @@ def _decode_broadcast(round: int, attempt: int, body: _Reader) -> Broadcast:
 class _Reader:
     """Reads a body front to back; nothing is allocated for what is not there."""
 
-    def __init__(self, body: memoryview, uplink_bits: int, downlink_bits: int, most_classes: int) -> None:
+    def __init__(self, body: memoryview, uplink_bits: int, downlink_bits: int, known: Known | None) -> None:
         self._body = body
-        self._most_classes = most_classes
+        self._most_classes = _MOST_CLASSES if known is None else known.rules.federation.classes
+        self._known = known
         self._at = 0
         self.uplink_bits = uplink_bits
         self.downlink_bits = downlink_bits
@@ -307,7 +308,8 @@ class _Reader:
         return self._take(count).tobytes()
 
     def integers(self, count: int) -> npt.NDArray[np.int64]:
-        return np.frombuffer(self._take(8 * count), "<i8").astype(np.int64, copy=False)
+        # A copy, because arithmetic on numbers that are not aligned in memory is slow.
+        return np.frombuffer(self.bytes(8 * count), "<i8").astype(np.int64, copy=False)
 
     def index(self, count: int) -> Index:
         index = self.integers(count)
@@ -318,12 +320,20 @@ class _Reader:
     def labels(self, shape: Sequence[int], bits: int) -> Labels:
         """Labels of a shape: teachers, classes, samples."""
         teachers, classes, samples = shape
-        return Labels(self.index(samples), self.values(samples, teachers, classes, bits))
+        return Labels(self._samples(samples), self.values(samples, teachers, classes, bits))
+
+    def _samples(self, count: int) -> Index:
+        """An index; the request itself, if it is that, as answers usually have it."""
+        known = self._known
+        if known is not None and bytes(self._body[self._at : self._at + 8 * count]) == known.request_bytes:
+            self._at += 8 * count
+            return known.request
+        return self.index(count)
 
     def values(self, count: int, teachers: int, classes: int, bits: int) -> Values:
         shape = (count, teachers, classes) if teachers else (count, classes)
         if bits >= RAW_BITS:
-            flat = np.frombuffer(self._take(4 * math.prod(shape)), "<f4")
+            flat = np.frombuffer(self.bytes(4 * math.prod(shape)), "<f4")
             return flat.astype(np.float32, copy=False).reshape(shape)
         if bits == 1:
             best = self.integers(math.prod(shape[:-1]))
