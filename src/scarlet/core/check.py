@@ -14,7 +14,7 @@ SUM_TOLERANCE = 1e-3
 
 def check_distributions(value: Values, who: str) -> None:
     """Raise MessageError unless every row is finite, has no negative entry and sums to 1."""
-    if value.size and value.min() >= 0:  # which NaN is not
+    if value.size and value.min() >= 0 and value.max() < 2:  # NaN is neither
         sums = value @ np.ones(value.shape[-1], np.float32)
         if np.abs(sums - 1).max() < 0.9 * SUM_TOLERANCE:  # as nearly always; what is closer is looked at exactly
             return
