@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +21,15 @@ from scarlet.wire.ledger import Ledger
 
 
 class Stopwatch:
-    """A watcher that takes the time from the end of a round to the end of the next, checkpoint included."""
+    """A watcher that takes the time from the end of a round to the end of the next, checkpoint included.
+
+    A round's computing reaches into the next one's time, where the server's model learns, so it is a mean.
+    """
 
     def __init__(self) -> None:
         self._transport: LocalTransport | None = None
-        self._marks: list[tuple[float, float]] = []  # seconds, and seconds of computing
+        self._seconds: list[float] = []
+        self._spent: list[float] = []  # seconds of computing since the start
 
     def carrier(self, *arguments: Any, **options: Any) -> LocalTransport:
         """Make the transport, and remember it."""
@@ -36,16 +39,15 @@ class Stopwatch:
     @property
     def laps(self) -> list[Lap]:
         """The rounds after the first."""
-        return [
-            Lap(after[0] - before[0], after[1] - before[1])
-            for before, after in zip(self._marks, self._marks[1:], strict=False)
-        ]
+        laps = self._seconds[1:]
+        return [Lap(seconds, (self._spent[-1] - self._spent[0]) / len(laps)) for seconds in laps]
 
     def start(self, config: Mapping[str, object], problem: Problem, expected: Estimate) -> None: ...
 
     def round(self, record: RoundRecord, ledger: Ledger) -> None:
         assert self._transport is not None
-        self._marks.append((time.perf_counter(), self._transport.spent()))
+        self._seconds.append(record.seconds)
+        self._spent.append(self._transport.spent())
 
     def finish(self, result: RunResult, weights: Weights | None) -> None: ...
 
