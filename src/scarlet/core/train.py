@@ -139,12 +139,11 @@ def layers_draw_from(rng: np.random.Generator) -> Iterator[None]:
 @clock
 def fit(model: nn.Module, samples: Samples, how: Training, rng: np.random.Generator) -> float:
     """Train on labelled samples with cross-entropy; the mean loss of the last epoch."""
+    images = _ready(samples.images, how)
     return _train(
         model,
         len(samples.labels),
-        lambda batch: functional.cross_entropy(
-            model(_prepared(samples.images[batch], how, rng)), samples.labels[batch]
-        ),
+        lambda batch: functional.cross_entropy(model(_prepared(images[batch], how, rng)), samples.labels[batch]),
         how.local_epochs,
         how.lr,
         how.batch_size,
@@ -162,7 +161,7 @@ def distil(
     weight: float = 1.0,
 ) -> float:
     """Train towards soft-labels with `weight` KL(teacher || model), Kullback and Leibler's; the last epoch's mean."""
-    images = public[torch.tensor(teacher.index, device=public.device)]
+    images = _ready(public[torch.tensor(teacher.index, device=public.device)], how)
     target = torch.tensor(teacher.value, device=public.device)
     return _train(
         model,
@@ -233,6 +232,11 @@ def _train(
 def _scores(model: nn.Module, images: Tensor) -> Iterator[Tensor]:
     for chunk in torch.split(images, _CHUNK):
         yield model(scaled(chunk))
+
+
+def _ready(images: Tensor, how: Training) -> Tensor:
+    """All images as floats already, where nothing is done to each batch of them first."""
+    return images if how.augment.padding or how.augment.flip else scaled(images)
 
 
 def _prepared(images: Tensor, how: Training, rng: np.random.Generator) -> Tensor:
