@@ -38,9 +38,9 @@ class Stopwatch:
 
     @property
     def laps(self) -> list[Lap]:
-        """The rounds after the first."""
-        laps = self._seconds[1:]
-        return [Lap(seconds, (self._spent[-1] - self._spent[0]) / len(laps)) for seconds in laps]
+        """The rounds between the first and the last, which has to wait for what the server's model has left to learn."""
+        compute = (self._spent[-1] - self._spent[0]) / (len(self._spent) - 1)
+        return [Lap(seconds, compute) for seconds in self._seconds[1:-1]]
 
     def start(self, config: Mapping[str, object], problem: Problem, expected: Estimate) -> None: ...
 
@@ -57,5 +57,6 @@ def ours(method: object, config: Config, codec: str) -> list[Lap]:
     watch = Stopwatch()
     with TemporaryDirectory(prefix="scarlet-bench-") as folder:
         out = Path(folder) / "run"
-        run(method, replace(config, codec=codec), out=out, watchers=[watch], carrier=watch.carrier)
+        config = replace(config, codec=codec, rounds=config.rounds + 1)
+        run(method, config, out=out, watchers=[watch], carrier=watch.carrier)
     return watch.laps[WARM_UP - 1 :]
