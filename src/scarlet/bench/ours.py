@@ -38,7 +38,7 @@ class Stopwatch:
 
     @property
     def laps(self) -> list[Lap]:
-        """The rounds between the first and the last, which has to wait for what the server's model has left to learn."""
+        """The rounds between the first and the last, which waits for what the server's model has left to learn."""
         compute = (self._spent[-1] - self._spent[0]) / (len(self._spent) - 1)
         return [Lap(seconds, compute) for seconds in self._seconds[1:-1]]
 
