@@ -34,7 +34,8 @@ function probe() {
   const plots = [...document.querySelectorAll(".js-plotly-plot")].filter((plot) => plot.offsetParent);
   const misfits = plots.filter((plot) => {
     const drawn = plot.querySelector(".main-svg").getBoundingClientRect().width;
-    return Math.abs(drawn - plot.parentElement.getBoundingClientRect().width) > 2;
+    const column = plot.parentElement.getBoundingClientRect().width;
+    return drawn <= 250 || drawn >= innerWidth || Math.abs(drawn - column) > 2;
   });
   const overflow = root.scrollWidth - root.clientWidth;
   const table = [...document.querySelectorAll(".summary")].find((table) => table.offsetParent);
