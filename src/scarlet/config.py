@@ -48,7 +48,7 @@ class Config:
     uplink_bits: Annotated[int | None, Doc("bits of a label's entry, from clients; None: as the method has it")] = None
     downlink_bits: Annotated[int | None, Doc("bits of a label's entry, from the server; None: the same")] = None
     workers: Annotated[int | None, Doc("worker processes; None: one for each core; the result is the same")] = None
-    engine: Annotated[EngineName, Doc("how models are laid out; auto: whatever is quickest for the model")] = "auto"
+    engine: Annotated[EngineName, Doc("how models are laid out and run; auto: whatever is quickest")] = "auto"
     clients_in_memory: Annotated[
         int | None, Doc("clients kept in memory, the others on disk; None: 2 GB of them; the result is the same")
     ] = None
@@ -65,10 +65,9 @@ class Config:
         check_at_least("seed", self.seed, 0)
         check_at_least("checkpoint_every", self.checkpoint_every, 0)
         check_participation(self.participation)
-        asked = max(1, round(self.participation * self.clients))
-        if not 1 <= self.min_answers <= asked:
+        if not 1 <= self.min_answers <= self.asked:
             raise ConfigError(
-                f"min_answers must be from 1 to the {asked} clients that a round asks, got {self.min_answers}"
+                f"min_answers must be from 1 to the {self.asked} clients that a round asks, got {self.min_answers}"
             )
         for name in ("dropout", "hostile"):
             if not 0 <= getattr(self, name) < 1:
@@ -76,8 +75,7 @@ class Config:
         codec(self.codec, self.uplink_bits, self.downlink_bits)
         if self.attack not in get_args(Attack):
             raise unknown("attack", self.attack, get_args(Attack))
-        if self.engine not in get_args(EngineName):
-            raise unknown("engine", self.engine, get_args(EngineName))
+        check_engine(self.engine)
         if self.deadline is not None:
             _positive("deadline", self.deadline, "leave it out to wait for all answers")
         _positive("alpha", self.alpha, "0.05 gives each client few classes, 1000 gives all the same mix")
@@ -87,11 +85,22 @@ class Config:
             assert self.public_size is not None and self.public_per_round is not None
             check_per_round(self.public_per_round, self.public_size)
 
+    @property
+    def asked(self) -> int:
+        """How many clients a round asks."""
+        return max(1, round(self.participation * self.clients))
+
 
 def check_per_round(per_round: int, size: int) -> None:
     """Raise ConfigError where a round would draw more public samples than there are."""
     if per_round > size:
         raise ConfigError(f"public_per_round must be at most the {size} public samples in use, got {per_round}")
+
+
+def check_engine(name: str) -> None:
+    """Raise ConfigError for an engine that there is not."""
+    if name not in get_args(EngineName):
+        raise unknown("engine", name, get_args(EngineName))
 
 
 def check_participation(share: float) -> None:

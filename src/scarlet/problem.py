@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scarlet.config import Config, check_per_round
-from scarlet.core.engine import Engine, choose
+from scarlet.core.engine import Engine, Plan, choose
 from scarlet.core.federation import Federation
 from scarlet.core.rng import stream
 from scarlet.core.train import Training
@@ -146,7 +146,6 @@ def prepare(config: Config, data: Data | None = None, model: ModelFactory | None
     if model is None:
         assert name is not None
         model = model_factory(name, private.classes, (shape[0], shape[1], shape[2]))
-    engine = choose(config.engine, model)
 
     rng = stream(config.seed, "data", purpose="partition")
     shares = partition(
@@ -160,6 +159,8 @@ def prepare(config: Config, data: Data | None = None, model: ModelFactory | None
     counts = class_counts(private.train_labels, shares, private.classes)
     rng = stream(config.seed, "data", purpose="test split")
     test = split_test(private.test_labels, counts / counts.sum(axis=1, keepdims=True), config.test_per_client, rng)
+    work = config.local_epochs * len(shares[0]) + config.distil_epochs * per_round  # images of a client in a round
+    engine = choose(config.engine, model, Plan(shape, config.rounds * config.asked * work))
     resolved = replace(
         config,
         public=config.public or (known.public if known else "given"),

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from scarlet import Config
-from scarlet.bench.limit import Gauge, multiply_adds, training_flops, training_images
+from scarlet.bench.limit import Gauge, training_flops, training_images
+from scarlet.core.flops import multiply_adds
 from scarlet.models.cnn import cnn
 from scarlet.models.resnet import resnet20
 from scarlet.problem import prepare

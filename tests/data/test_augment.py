@@ -7,7 +7,8 @@ from torch import Tensor
 
 from scarlet.core.rng import stream
 from scarlet.data import Augment
-from scarlet.data.augment import augment
+from scarlet.data import augment as augmenting
+from scarlet.data.augment import Views, augment
 
 Move = tuple[int, int, bool]  # down, right, mirrored
 
@@ -103,3 +104,25 @@ def test_the_images_that_are_given_stay_as_they_are() -> None:
 
 def test_an_empty_batch_stays_empty() -> None:
     assert augment(pictures(1)[:0], Augment(padding=4, flip=True), stream(0, "client")).shape == (0, 3, HEIGHT, WIDTH)
+
+
+@pytest.mark.parametrize("how", [Augment(2, True), Augment(1, False), Augment(0, True), Augment(0, False)])
+@pytest.mark.parametrize("floats", [False, True])
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("at_once", [100, 5])
+def test_a_batch_of_views_is_the_chosen_images_shifted_and_mirrored_one_by_one(
+    how: Augment, floats: bool, channels_last: bool, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(augmenting, "_AT_ONCE", at_once)
+    images = pictures(12).float() if floats else pictures(12)
+    index = np.array([7, 3, 11, 3, 0])
+    found = Views(images, how, channels_last=channels_last).batch(index, stream(0, "client"))
+    rng, border = stream(0, "client"), how.padding
+    down, right = rng.integers(0, 2 * border + 1, (2, 5)) if border else np.zeros((2, 5), np.int64)
+    mirrored = rng.random(5) < 0.5 if how.flip else np.zeros(5, bool)
+    for place, sample in enumerate(index):
+        wide = np.full((3, HEIGHT + 2 * border, WIDTH + 2 * border), -1 if floats else 0, images.numpy().dtype)
+        wide[:, border : border + HEIGHT, border : border + WIDTH] = images[sample]
+        cut = wide[:, down[place] : down[place] + HEIGHT, right[place] : right[place] + WIDTH]
+        assert np.array_equal(found[place].numpy(), cut[:, :, ::-1] if mirrored[place] else cut)
+    assert found.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)

@@ -8,15 +8,14 @@ from multiprocessing.synchronize import Barrier
 from types import TracebackType
 
 import torch
-from torch import Tensor, nn
 
+from scarlet.core.flops import step_flops
 from scarlet.core.train import scaled
 from scarlet.problem import Problem
 
 CORES = 2
 _SIDE = 2048
 _SECONDS = 2.0
-_FLOPS_OF_A_STEP = 6  # of each multiply-add of a forward pass: 2, and twice as many again in the backward pass
 
 
 class Gauge:
@@ -64,25 +63,6 @@ def _multiply(barrier: Barrier, queue: multiprocessing.SimpleQueue[float], secon
         queue.put(2 * _SIDE**3 / min(times[:-1] if len(times) > 2 else times))
 
 
-def multiply_adds(model: nn.Module, image: Tensor) -> int:
-    """Multiply-adds of convolutions and linear layers in one forward pass of one image, f32[1, C, H, W]."""
-    total = 0
-
-    def count(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        nonlocal total
-        assert isinstance(module, nn.Conv2d | nn.Linear)
-        total += output.numel() * module.weight[0].numel()  # each output is a sum over one filter
-
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
-    hooks = [layer.register_forward_hook(count) for layer in layers]
-    model.eval()
-    with torch.inference_mode():
-        model(image)
-    for hook in hooks:
-        hook.remove()
-    return total
-
-
 def training_images(problem: Problem) -> int:
     """Images that pass forward and backward in a round, on all clients and the server, once something is taught."""
     config = problem.config
@@ -95,4 +75,4 @@ def training_images(problem: Problem) -> int:
 def training_flops(problem: Problem) -> int:
     """Floating-point operations of a round's training; prediction and evaluation are not among them."""
     image = scaled(torch.from_numpy(problem.data.public[:1]))
-    return _FLOPS_OF_A_STEP * multiply_adds(problem.factory(), image) * training_images(problem)
+    return step_flops(problem.factory(), image) * training_images(problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from scarlet.bench.limit import Gauge, training_flops
 from scarlet.bench.ours import ours
 from scarlet.bench.plain import plain
 from scarlet.bench.works import OVERHEAD, SERVER, TRAINING, Work
+from scarlet.core.types import EngineName
 from scarlet.methods.dsfl import DsflConfig
 from scarlet.methods.scarlet import ScarletConfig
 from scarlet.problem import prepare
@@ -21,9 +23,11 @@ CODECS = ("reference", "compact")
 _STEPS = 5  # of the server, in one repeat
 
 
-def races(names: Sequence[str], rounds: int, data_dir: Path | None, flower_env: Path | None) -> Iterator[Race]:
+def races(
+    names: Sequence[str], rounds: int, data_dir: Path | None, flower_env: Path | None, engine: EngineName = "auto"
+) -> Iterator[Race]:
     """The races over some works; what cannot be run is left out, with a line that says why."""
-    works = {work.name: work for work in TRAINING}
+    works = {work.name: replace(work, config=replace(work.config, engine=engine)) for work in TRAINING}
     for name in names:
         if name == SERVER:
             yield _server()

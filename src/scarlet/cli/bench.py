@@ -14,7 +14,8 @@ from typing_extensions import Doc
 from scarlet.bench.works import NAMES, chosen
 from scarlet.cli.main import no_positionals
 from scarlet.cli.options import options_of, parse, split
-from scarlet.config import check_at_least
+from scarlet.config import check_at_least, check_engine
+from scarlet.core.types import EngineName
 from scarlet.errors import ConfigError
 
 
@@ -29,12 +30,16 @@ class BenchConfig:
     flower_env: Annotated[Path | None, Doc("environment with Flower, made if it is not there; None: in ~/.cache")] = (
         None
     )
+    engine: Annotated[
+        EngineName, Doc("how our models are laid out and run, but for what is measured of the server")
+    ] = "auto"
     results: Annotated[Path | None, Doc("also update this file, such as benchmarks/RESULTS.md")] = None
 
     def __post_init__(self) -> None:
         chosen(self.work)
         check_at_least("repeats", self.repeats, 1)
         check_at_least("rounds", self.rounds, 1)
+        check_engine(self.engine)
         if self.results is not None and self.results.is_dir():
             raise ConfigError(f"results must be a file, got the folder {self.results}; such as benchmarks/RESULTS.md")
 
@@ -62,7 +67,7 @@ def _run(config: BenchConfig, command: str) -> None:
     drawn = table(f"{where.machine}, {where.date}", COLUMNS, left=COLUMNS[:2])
     sections: dict[str, str] = {}
     with Gauge() as gauge:
-        for race in races(chosen(config.work), config.rounds, config.data_dir, config.flower_env):
+        for race in races(chosen(config.work), config.rounds, config.data_dir, config.flower_env, config.engine):
             run_race(race, config.repeats, gauge)
             for row in race.rows():
                 drawn.add_row(*cells(row))

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from scarlet.core.engine import forward, has_channels_last
 from scarlet.core.method import Method
 from scarlet.core.rng import stream
 from scarlet.core.types import Index, Job, Labels, Result, Values
-from scarlet.data.augment import augment
+from scarlet.data.augment import Views
 from scarlet.data.datasets import Augment
 from scarlet.errors import MessageError
 
@@ -139,16 +140,12 @@ def layers_draw_from(rng: np.random.Generator) -> Iterator[None]:
 @clock
 def fit(model: nn.Module, samples: Samples, how: Training, rng: np.random.Generator) -> float:
     """Train on labelled samples with cross-entropy; the mean loss of the last epoch."""
-    images = _ready(samples.images, how)
-    return _train(
-        model,
-        len(samples.labels),
-        lambda batch: functional.cross_entropy(model(_prepared(images[batch], how, rng)), samples.labels[batch]),
-        how.local_epochs,
-        how.lr,
-        how.batch_size,
-        rng,
-    )
+    labels = samples.labels
+
+    def loss_of(scores: Tensor, batch: Tensor) -> Tensor:
+        return functional.cross_entropy(scores, labels.index_select(0, batch))
+
+    return _train(model, samples.images, loss_of, how, how.local_epochs, how.lr, rng)
 
 
 @clock
@@ -161,24 +158,13 @@ def distil(
     weight: float = 1.0,
 ) -> float:
     """Train towards soft-labels with `weight` KL(teacher || model), Kullback and Leibler's; the last epoch's mean."""
-    images = _ready(public[torch.tensor(teacher.index, device=public.device)], how)
     target = torch.tensor(teacher.value, device=public.device)
-    return _train(
-        model,
-        len(target),
-        lambda batch: (
-            weight
-            * functional.kl_div(
-                functional.log_softmax(model(_prepared(images[batch], how, rng)), dim=1),
-                target[batch],
-                reduction="batchmean",
-            )
-        ),
-        how.distil_epochs,
-        how.distil_lr,
-        how.batch_size,
-        rng,
-    )
+
+    def loss_of(scores: Tensor, batch: Tensor) -> Tensor:
+        said = functional.log_softmax(scores, dim=1)
+        return weight * functional.kl_div(said, target.index_select(0, batch), reduction="batchmean")
+
+    return _train(model, _some(public, teacher.index), loss_of, how, how.distil_epochs, how.distil_lr, rng)
 
 
 @clock
@@ -186,8 +172,8 @@ def distil(
 def predict(model: nn.Module, public: Tensor, index: Index) -> Values:
     """Soft-labels of public samples, from the plain images in eval mode."""
     model.eval()
-    images = public[torch.tensor(index, device=public.device)]
-    return torch.cat([functional.softmax(scores, dim=1).cpu() for scores in _scores(model, images)]).numpy()
+    scores = _scores(model, _some(public, index))
+    return torch.cat([functional.softmax(each, dim=1).cpu() for each in scores]).numpy()
 
 
 @clock
@@ -202,23 +188,26 @@ def evaluate(model: nn.Module, samples: Samples) -> tuple[float, float]:
 
 def _train(
     model: nn.Module,
-    count: int,
-    loss_of: Callable[[Tensor], Tensor],
+    images: Tensor,
+    loss_of: Callable[[Tensor, Tensor], Tensor],
+    how: Training,
     epochs: int,
     lr: float,
-    batch_size: int,
     rng: np.random.Generator,
 ) -> float:
-    """Plain stochastic gradient descent; the mean loss of the last epoch."""
+    """Plain stochastic gradient descent on the loss of (scores, which images they are of); its last epoch's mean."""
     model.train()
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    device = next(model.parameters()).device
+    device, count = images.device, len(images)
+    views = views_of(images, how, model)
     mean_loss = float("nan")
     for _ in range(epochs):
-        order = torch.from_numpy(rng.permutation(count)).to(device)
+        order = rng.permutation(count)
         total = torch.zeros((), device=device)
-        for batch in torch.split(order, batch_size):
-            loss = loss_of(batch)
+        for start in range(0, count, how.batch_size):
+            batch = order[start : start + how.batch_size]
+            scores = forward(model, scaled(views.batch(batch, rng)), how.batch_size)
+            loss = loss_of(scores, torch.from_numpy(batch).to(device))
             gradients = torch.autograd.grad(loss, weights, allow_unused=True)
             with torch.no_grad():
                 for weight, gradient in zip(weights, gradients, strict=True):
@@ -231,16 +220,17 @@ def _train(
 
 def _scores(model: nn.Module, images: Tensor) -> Iterator[Tensor]:
     for chunk in torch.split(images, _CHUNK):
-        yield model(scaled(chunk))
+        yield forward(model, scaled(chunk), _CHUNK)
 
 
-def _ready(images: Tensor, how: Training) -> Tensor:
-    """All images as floats already, where nothing is done to each batch of them first."""
-    return images if how.augment.padding or how.augment.flip else scaled(images)
+def _some(images: Tensor, index: Index) -> Tensor:
+    return images.index_select(0, torch.tensor(index, device=images.device))
 
 
-def _prepared(images: Tensor, how: Training, rng: np.random.Generator) -> Tensor:
-    return scaled(augment(images, how.augment, rng))
+def views_of(images: Tensor, how: Training, model: nn.Module) -> Views:
+    """The images, laid out as the model is; as floats already where nothing is done to each batch of them first."""
+    as_they_are = not (how.augment.padding or how.augment.flip)
+    return Views(scaled(images) if as_they_are else images, how.augment, channels_last=has_channels_last(model))
 
 
 def scaled(images: Tensor) -> Tensor:

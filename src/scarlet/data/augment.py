@@ -3,23 +3,76 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from scarlet.data.datasets import Augment
 
+Places = npt.NDArray[np.int64]
+
+_AT_ONCE = 4096  # images whose canvas is made once; of more, each batch has its own, so that memory stays bounded
+
 
 def augment(images: Tensor, how: Augment, rng: np.random.Generator) -> Tensor:
     """Shift each image by up to `padding` pixels in both directions over black, and mirror half of them."""
-    count, _, height, width = images.shape
-    if how.padding:
-        down, right = torch.from_numpy(rng.integers(0, 2 * how.padding + 1, size=(2, count)))
-        black = 0 if images.dtype == torch.uint8 else -1
-        padded = functional.pad(images, (how.padding,) * 4, value=black)
-        windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # [count, C, 2p+1, 2p+1, height, width], a view
-        images = windows[torch.arange(count), :, down, right]
-    if how.flip:
-        mirrored = torch.from_numpy(rng.random(count) < 0.5).to(images.device)
-        images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
-    return images
+    return Views(images, how).batch(np.arange(len(images)), rng)
+
+
+class Views:
+    """Images from which batches are taken, shifted and mirrored anew each time.
+
+    The images lie on black canvases, with their mirror images after them, so that a row of a shifted image is a run of
+    memory, and a batch is so many runs. With `channels_last` the channels of a pixel lie together, in batches too.
+    """
+
+    def __init__(self, images: Tensor, how: Augment, *, channels_last: bool = False) -> None:
+        self._how = how
+        self._channels_last = channels_last
+        self._count, self._channels, self._height, self._width = images.shape
+        self._images = images
+        self._canvas: Tensor | None = None
+        if self._count <= _AT_ONCE:
+            self._canvas = self._painted()
+
+    def batch(self, index: Places, rng: np.random.Generator) -> Tensor:
+        """Some of the images, [n, C, H, W]."""
+        if not len(index):
+            return self._images[:0]
+        if self._canvas is None:
+            some = self._images.index_select(0, torch.from_numpy(index).to(self._images.device))
+            return Views(some, self._how, channels_last=self._channels_last).batch(np.arange(len(index)), rng)
+        count, border = len(index), self._how.padding
+        offset = np.zeros((2, count), np.int64)
+        if border:
+            offset = rng.integers(0, 2 * border + 1, size=(2, count))
+        if self._how.flip:
+            mirrored = rng.random(count) < 0.5
+            index = index + self._count * mirrored
+            offset[1] = np.where(mirrored, 2 * border - offset[1], offset[1])
+        cut = self._cut(self._canvas, index, *offset)
+        return cut.squeeze(1).permute(0, 3, 1, 2) if self._channels_last else cut.squeeze(-1)
+
+    def _painted(self) -> Tensor:
+        """The canvases: [n, C, H', W', 1], or [n, 1, H', W', C] with the channels last."""
+        images, border = self._images, self._how.padding
+        if self._how.flip:
+            images = torch.cat([images, images.flip(-1)])
+        images = images.permute(0, 2, 3, 1).unsqueeze(1) if self._channels_last else images.unsqueeze(-1)
+        if border:
+            black = 0 if images.dtype == torch.uint8 else -1
+            images = functional.pad(images, (0, 0, *(border,) * 4), value=black)
+        return images.contiguous()
+
+    def _cut(self, canvas: Tensor, index: Places, down: Places, right: Places) -> Tensor:
+        """One window of each of some canvases."""
+        _, planes, height, width, depth = canvas.shape
+        if not self._how.padding:
+            return canvas.index_select(0, torch.from_numpy(index).to(canvas.device))
+        run = self._width * depth
+        runs = canvas.as_strided(((canvas.numel() - run) // depth + 1, run), (depth, 1))  # one from each pixel on
+        rows = (np.arange(planes)[:, np.newaxis] * height + np.arange(self._height)).ravel() * width
+        corners = (index * planes * height + down) * width + right
+        starts = torch.from_numpy((corners[:, np.newaxis] + rows).ravel()).to(canvas.device)
+        return runs.index_select(0, starts).view(len(index), planes, self._height, self._width, depth)

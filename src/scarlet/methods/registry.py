@@ -83,10 +83,9 @@ def assemble(options: object, config: Config) -> tuple[object, Method]:
 
 def check_method(method: Method, config: Config) -> None:
     """Raise ConfigError where a method and the shared options do not go together."""
-    asked = max(1, round(config.participation * config.clients))
-    if method.teachers is not None and method.teachers > asked:
+    if method.teachers is not None and method.teachers > config.asked:
         raise ConfigError(
-            f"clusters must be at most the {asked} clients that a round asks, got {method.teachers}; "
+            f"clusters must be at most the {config.asked} clients that a round asks, got {method.teachers}; "
             "use fewer clusters, or more clients or participation"
         )
 

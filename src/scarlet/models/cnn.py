@@ -10,12 +10,12 @@ def cnn(classes: int, channels: int = 1, size: int = 28) -> nn.Module:
     side = -(-size // 4)
     return nn.Sequential(
         nn.Conv2d(channels, 16, 5, stride=2, padding=2),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Conv2d(16, 32, 3, stride=2, padding=1),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Flatten(),
         nn.Linear(32 * side * side, 64),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Linear(64, classes),
     )
 
@@ -26,5 +26,5 @@ def cnn32(classes: int, channels: int = 3, size: int = 32) -> nn.Module:
     layers: list[nn.Module] = []
     for width_in, width_out in ((channels, 32), (32, 64), (64, 64)):
         convolution = nn.Conv2d(width_in, width_out, 3, stride=2, padding=1, bias=False)
-        layers += [convolution, nn.BatchNorm2d(width_out), nn.ReLU()]
+        layers += [convolution, nn.BatchNorm2d(width_out), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * side * side, classes))

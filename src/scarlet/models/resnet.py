@@ -28,16 +28,16 @@ class _Block(nn.Module):
             self.shortcut = nn.Sequential(project, nn.BatchNorm2d(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = functional.relu(self.bn1(self.conv1(x)))
+        y = functional.relu(self.bn1(self.conv1(x)), inplace=True)
         y = self.bn2(self.conv2(y))
         if self.shortcut is not None:
-            return functional.relu(y + self.shortcut(x))
+            return functional.relu(y + self.shortcut(x), inplace=True)
         if self.stride > 1 or self.new_channels:
             before = self.new_channels // 2
             x = functional.pad(
                 x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, before, self.new_channels - before)
             )
-        return functional.relu(y + x)
+        return functional.relu(y + x, inplace=True)
 
 
 class ResNet(nn.Module):
@@ -58,7 +58,7 @@ class ResNet(nn.Module):
         self.head = nn.Linear(width_in, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.stages(functional.relu(self.bn(self.conv(x))))
+        x = self.stages(functional.relu(self.bn(self.conv(x)), inplace=True))
         pooled: Tensor = self.head(torch.mean(x, dim=(2, 3)))
         return pooled
 
