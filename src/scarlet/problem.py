@@ -146,7 +146,7 @@ def prepare(config: Config, data: Data | None = None, model: ModelFactory | None
     if model is None:
         assert name is not None
         model = model_factory(name, private.classes, (shape[0], shape[1], shape[2]))
-    engine = choose(config.engine, model)
+    engine = choose(config.engine, model, config.device, shape)
 
     rng = stream(config.seed, "data", purpose="partition")
     shares = partition(

@@ -22,7 +22,7 @@ from scarlet.data.augment import augment
 from scarlet.data.datasets import Augment
 from scarlet.errors import MessageError
 
-_CHUNK = 100  # images in one forward pass of a prediction; fixed, so that results do not depend on who asks
+CHUNK = 100  # images in one forward pass of a prediction; fixed, so that results do not depend on who asks
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -90,25 +90,26 @@ def work(
     """
     metrics: dict[str, float] = {}
     teacher = job.teacher
-
-    def named(purpose: str) -> np.random.Generator:
-        return stream(how.seed, "client", client=job.client, round=job.round, attempt=job.attempt, purpose=purpose)
-
     if job.parameters is not None:
         load_parameters(model, job.parameters)
     if method.adopt is not None and len(teacher.index) and not method.personal:
         teacher = method.adopt(teacher, predict(model, public, teacher.index))
     if method.restart:
         model.load_state_dict(start)
-    with layers_draw_from(named("layers")):
+    with layers_draw_from(draws_of(job, how, "layers")):
         if len(teacher.index):
-            loss = distil(model, public, teacher, how, named("distil"), method.distil_weight)
+            loss = distil(model, public, teacher, how, draws_of(job, how, "distil"), method.distil_weight)
             metrics["distil_loss"] = loss
-        metrics["fit_loss"] = fit(model, private, how, named("fit"))
+        metrics["fit_loss"] = fit(model, private, how, draws_of(job, how, "fit"))
     if test is not None:
         metrics["accuracy"], metrics["loss"] = evaluate(model, test)
     parameters = parameters_of(model) if method.exchange == "weights" else None
     return Result(predict(model, public, job.request), metrics, len(private.labels), parameters)
+
+
+def draws_of(job: Job, how: Training, purpose: str) -> np.random.Generator:
+    """The stream of what a client draws in a round for some purpose."""
+    return stream(how.seed, "client", client=job.client, round=job.round, attempt=job.attempt, purpose=purpose)
 
 
 def parameters_of(model: nn.Module) -> Values:
@@ -166,14 +167,7 @@ def distil(
     return _train(
         model,
         len(target),
-        lambda batch: (
-            weight
-            * functional.kl_div(
-                functional.log_softmax(model(_prepared(images[batch], how, rng)), dim=1),
-                target[batch],
-                reduction="batchmean",
-            )
-        ),
+        lambda batch: weight * divergence(model(_prepared(images[batch], how, rng)), target[batch]),
         how.distil_epochs,
         how.distil_lr,
         how.batch_size,
@@ -196,8 +190,18 @@ def evaluate(model: nn.Module, samples: Samples) -> tuple[float, float]:
     """Accuracy and mean cross-entropy."""
     model.eval()
     scores = torch.cat(list(_scores(model, samples.images)))
-    accuracy = (scores.argmax(dim=1) == samples.labels).double().mean()
-    return float(accuracy), float(functional.cross_entropy(scores, samples.labels))
+    accuracy, loss = judged(scores, samples.labels)
+    return float(accuracy), float(loss)
+
+
+def divergence(scores: Tensor, target: Tensor) -> Tensor:
+    """KL(target || softmax(scores)), the mean of a batch."""
+    return functional.kl_div(functional.log_softmax(scores, dim=1), target, reduction="batchmean")
+
+
+def judged(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Accuracy and mean cross-entropy of scores, still on their device."""
+    return (scores.argmax(dim=1) == labels).double().mean(), functional.cross_entropy(scores, labels)
 
 
 def _train(
@@ -230,13 +234,18 @@ def _train(
 
 
 def _scores(model: nn.Module, images: Tensor) -> Iterator[Tensor]:
-    for chunk in torch.split(images, _CHUNK):
+    for chunk in torch.split(images, CHUNK):
         yield model(scaled(chunk))
 
 
 def _ready(images: Tensor, how: Training) -> Tensor:
     """All images as floats already, where nothing is done to each batch of them first."""
-    return images if how.augment.padding or how.augment.flip else scaled(images)
+    return images if augments(how) else scaled(images)
+
+
+def augments(how: Training) -> bool:
+    """Whether images are changed at random before a model trains on them."""
+    return bool(how.augment.padding or how.augment.flip)
 
 
 def _prepared(images: Tensor, how: Training, rng: np.random.Generator) -> Tensor:
