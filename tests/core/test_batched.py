@@ -228,6 +228,33 @@ def test_the_clock_counts_the_work() -> None:
     assert clock.seconds > before
 
 
+@pytest.mark.parametrize("augmentation", [Augment(padding=0, flip=False), Augment(padding=2, flip=True)])
+def test_the_work_stays_on_its_device_and_is_read_once_an_epoch(
+    augmentation: Augment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Tensors of the meta device have no values: to read one, or to mix it with the CPU's, is an error.
+    read: list[tuple[int, ...]] = []
+
+    def without_values(tensor: Tensor) -> Tensor:
+        read.append(tuple(tensor.shape))
+        return torch.zeros(tensor.shape)
+
+    monkeypatch.setattr(Tensor, "tolist", lambda tensor: without_values(tensor).numpy().tolist())
+    monkeypatch.setattr(Tensor, "cpu", without_values)
+    tasks = [
+        Task(
+            each.model.to("meta"),
+            each.job,
+            Samples(each.private.images.to("meta"), each.private.labels.to("meta")),
+            each.test and Samples(each.test.images.to("meta"), each.test.labels.to("meta")),
+        )
+        for each in ragged(tiny())
+    ]
+    work_together(tasks, images(PUBLIC, 99).to("meta"), replace(HOW, augment=augmentation), PLAIN, {})
+    requested = 5 + PUBLIC + 3 + PUBLIC
+    assert read == [(5,)] * 4 + [(4, 2), (requested, CLASSES)]  # four epochs, four clients' measurements, the answers
+
+
 class Rebinds(nn.Module):
     """Counts its batches in a buffer that it does not change but replace."""
 

@@ -17,6 +17,7 @@ from scarlet.core.types import EngineName
 from scarlet.data.datasets import Augment
 from scarlet.errors import ConfigError
 from scarlet.models.registry import ModelFactory, initial_weights, model_factory
+from scarlet.problem import prepare
 
 IMAGES = {"cnn": (1, 28, 28), "cnn32": (3, 32, 32), "resnet20": (3, 32, 32)}
 
@@ -34,6 +35,34 @@ def test_auto_chooses_by_the_widest_convolution(model: str, engine: str) -> None
 
 def test_a_model_without_convolutions_is_left_as_it_is() -> None:
     assert choose("auto", lambda: nn.Linear(3, 2)).name == "contiguous"
+
+
+@pytest.mark.parametrize("model", IMAGES)
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "mps"])
+def test_clients_are_trained_together_where_the_device_is_not_a_cpu(model: str, device: str) -> None:
+    assert choose("auto", factory_of(model), device, IMAGES[model]).name == "batched"
+
+
+def with_dropout() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Dropout(0.5), nn.Linear(4 * 26 * 26, 10))
+
+
+def test_auto_falls_back_and_says_so_where_a_model_cannot_be_stacked() -> None:
+    fallback, on_a_cpu = choose("auto", with_dropout, "cuda", (1, 28, 28)), choose("auto", with_dropout)
+    assert fallback.name == on_a_cpu.name == "contiguous"
+    assert fallback.why.startswith("the model cannot be stacked (") and fallback.why.endswith(on_a_cpu.why)
+
+
+def test_batched_is_refused_for_a_model_that_cannot_be_stacked() -> None:
+    assert choose("batched", factory_of("cnn"), "cpu", (1, 28, 28)).name == "batched"
+    with pytest.raises(ConfigError, match=r"^engine must not be batched .*random operation.*; use auto$"):
+        choose("batched", with_dropout, "cpu", (1, 28, 28))
+
+
+def test_a_problem_is_prepared_for_its_device() -> None:
+    tiny = scarlet.Config(clients=2, samples_per_client=20, public_size=20)
+    assert prepare(tiny).config.engine == "contiguous"
+    assert prepare(replace(tiny, device="cuda")).config.engine == "batched"
 
 
 def test_an_engine_that_there_is_not_is_refused_with_the_nearest_name() -> None:
@@ -94,6 +123,6 @@ def test_memory_that_is_kept_is_not_mapped_anew() -> None:
 
 def test_the_engine_is_recorded_by_the_name_that_was_chosen() -> None:
     config = scarlet.Config(rounds=1, clients=2, samples_per_client=20, public_size=20, workers=1, local_epochs=1)
-    for asked, got in (("auto", "contiguous"), ("channels-last", "channels-last")):
+    for asked, got in (("auto", "contiguous"), ("channels-last", "channels-last"), ("batched", "batched")):
         result = scarlet.run(scarlet.ScarletConfig(), replace(config, engine=asked))
         assert result.config["engine"] == got
