@@ -236,6 +236,7 @@ def test_the_work_stays_on_its_device_and_is_read_once_an_epoch(
     read: list[tuple[int, ...]] = []
 
     def without_values(tensor: Tensor) -> Tensor:
+        assert tensor.is_meta
         read.append(tuple(tensor.shape))
         return torch.zeros(tensor.shape)
 

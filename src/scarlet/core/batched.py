@@ -83,10 +83,11 @@ def why_not(factory: Callable[[], nn.Module], shape: tuple[int, ...]) -> str | N
     images = np.random.default_rng(0).integers(0, 256, (4, *shape), np.uint8)
     samples = Samples(torch.from_numpy(images), torch.zeros(4, dtype=torch.int64))
     how = Training(1, 0, 0.01, 0.01, 4, Augment(padding=0, flip=False), seed=0)
-    alone = factory()
-    models = [copy.deepcopy(alone), copy.deepcopy(alone)]
     jobs = [Job(client, 1, 0, _NO_LABELS, _NO_LABELS.index) for client in range(2)]
     with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        alone = factory()
+        models = [copy.deepcopy(alone), copy.deepcopy(alone)]
         fit(alone, samples, how, draws_of(jobs[1], how, "fit"))
     try:
         stack = _Stack(models)
