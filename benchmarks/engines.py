@@ -19,8 +19,9 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from scarlet.core.engine import Plan, choose, keep_freed_memory
+from scarlet.core.engine import Plan, choose
 from scarlet.core.flops import step_flops
+from scarlet.core.runtime import keep_freed_memory
 from scarlet.core.train import Samples, Training, evaluate, fit
 from scarlet.core.types import EngineName
 from scarlet.data.datasets import Augment

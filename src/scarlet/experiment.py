@@ -14,6 +14,7 @@ import torch
 from scarlet.books import Books, Watcher, record_of
 from scarlet.checkpointing import Checkpoints, client_states, server_part
 from scarlet.config import Config
+from scarlet.core.batched import clients_at_once
 from scarlet.core.persist import Array, restore_server
 from scarlet.core.server import ClosedRound, Server
 from scarlet.core.server_model import ServerModel
@@ -54,7 +55,7 @@ def run(
     directory = None if out is None else RunDirectory(out, resume=resume)
     problem = entry.arrange(method, prepare(config, data, model))
     config = problem.config
-    workers = config.workers or default_workers(len(problem.private))
+    workers = config.workers or default_workers(len(problem.private), config.device)
     flat = flatten(method, config)
     method, built = assemble(method, config)
     ledger = Ledger()
@@ -156,7 +157,8 @@ def _setup(
     bits: tuple[int | None, int | None],
     weights: Weights,
 ) -> Setup:
-    config = problem.config
+    config, shape = problem.config, problem.data.public.shape[1:]
+    batched = problem.engine.name == "batched"
     return Setup(
         method=method,
         build=entry.build,
@@ -173,6 +175,7 @@ def _setup(
         eval_every=config.eval_every,
         troubles=Troubles(config.seed, len(problem.private), config.dropout, config.hostile, config.attack),
         clients_in_memory=config.clients_in_memory,
+        at_once=clients_at_once(problem.factory, shape, config.batch_size) if batched else None,
     )
 
 

@@ -160,7 +160,7 @@ def prepare(config: Config, data: Data | None = None, model: ModelFactory | None
     rng = stream(config.seed, "data", purpose="test split")
     test = split_test(private.test_labels, counts / counts.sum(axis=1, keepdims=True), config.test_per_client, rng)
     work = config.local_epochs * len(shares[0]) + config.distil_epochs * per_round  # images of a client in a round
-    engine = choose(config.engine, model, Plan(shape, config.rounds * config.asked * work))
+    engine = choose(config.engine, model, Plan(shape, config.rounds * config.asked * work, config.device))
     resolved = replace(
         config,
         public=config.public or (known.public if known else "given"),

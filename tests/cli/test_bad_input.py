@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from scarlet import CometConfig, Config, DsflConfig, compare
 from scarlet.cli import main
 from scarlet.errors import ConfigError
+from scarlet.models.registry import MODELS
 from tests.data.make_layouts import write_cifar10, write_cifar100
 
 Mistake = Callable[..., str]
@@ -406,3 +408,10 @@ def test_a_gpu_that_is_not_there_is_refused(
 def test_a_device_that_cannot_train_is_refused(device: str, mistake: Mistake) -> None:
     complaint = mistake("run", "scarlet", "--device", device, "--out", "out")
     assert complaint.startswith(f"device '{device}' cannot be used (")
+
+
+def test_batched_is_refused_for_a_model_that_draws_by_itself(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "forgetful", lambda *_: nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(784, 10)))
+    complaint = mistake("run", "scarlet", "--model", "forgetful", "--engine", "batched", "--out", "out")
+    assert complaint.startswith("engine must not be batched for a model that cannot be stacked (")
+    assert complaint.endswith("; use auto")

@@ -12,13 +12,15 @@ import torch
 from torch import nn
 
 import scarlet
-from scarlet.core import engine as engines
-from scarlet.core.engine import Engine, Plan, choose, keep_freed_memory
+from scarlet.core import runtime
+from scarlet.core.engine import Engine, Plan, choose
+from scarlet.core.runtime import keep_freed_memory
 from scarlet.core.train import Samples, Training, evaluate, fit, parameters_of
 from scarlet.core.types import EngineName
 from scarlet.data.datasets import Augment
 from scarlet.errors import ConfigError
 from scarlet.models.registry import ModelFactory, initial_weights, model_factory
+from scarlet.problem import prepare
 
 IMAGES = {"cnn": (1, 28, 28), "cnn32": (3, 32, 32), "resnet20": (3, 32, 32)}
 
@@ -62,6 +64,35 @@ def test_auto_compiles_where_much_is_to_be_computed_and_there_is_a_compiler(
 @pytest.mark.parametrize(("model", "channels_last"), [("cnn", False), ("cnn32", True)])
 def test_what_is_compiled_is_laid_out_as_auto_would(model: str, channels_last: bool) -> None:
     assert chosen("compiled", model).channels_last == channels_last
+
+
+@pytest.mark.parametrize("model", IMAGES)
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "mps"])
+def test_clients_are_trained_together_where_the_device_is_not_a_cpu(model: str, device: str) -> None:
+    assert choose("auto", factory_of(model), Plan(IMAGES[model], device=device)).name == "batched"
+
+
+def with_dropout() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Dropout(0.5), nn.Linear(4 * 26 * 26, 10))
+
+
+def test_auto_falls_back_and_says_so_where_a_model_cannot_be_stacked() -> None:
+    fallback = choose("auto", with_dropout, Plan((1, 28, 28), device="cuda"))
+    on_a_cpu = choose("auto", with_dropout, Plan((1, 28, 28)))
+    assert fallback.name == on_a_cpu.name == "contiguous"
+    assert fallback.why.startswith("the model cannot be stacked (") and fallback.why.endswith(on_a_cpu.why)
+
+
+def test_batched_is_refused_for_a_model_that_cannot_be_stacked() -> None:
+    assert chosen("batched", "cnn").name == "batched"
+    with pytest.raises(ConfigError, match=r"^engine must not be batched .*random operation.*; use auto$"):
+        choose("batched", with_dropout, Plan((1, 28, 28)))
+
+
+def test_a_problem_is_prepared_for_its_device() -> None:
+    tiny = scarlet.Config(clients=2, samples_per_client=20, public_size=20)
+    assert prepare(tiny).config.engine == "contiguous"
+    assert prepare(replace(tiny, device="cuda")).config.engine == "batched"
 
 
 def test_an_engine_that_there_is_not_is_refused_with_the_nearest_name() -> None:
@@ -120,9 +151,9 @@ def after(engine: EngineName, factory: ModelFactory, seed: int, private: Samples
 @pytest.mark.skipif(shutil.which("g++") is None, reason="NO C++ COMPILER: compiled models are not tested")
 def test_compiled_models_learn_what_others_do_and_share_what_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     private, sizes = samples(40), []
-    once = engines._compiled()
+    once = runtime._compiled()
     monkeypatch.setattr(
-        engines, "_compiled", lambda: lambda model, images: (sizes.append(len(images)), once(model, images))[1]
+        runtime, "_compiled", lambda: lambda model, images: (sizes.append(len(images)), once(model, images))[1]
     )
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     for seed in (0, 1, 2):
@@ -192,6 +223,6 @@ def test_memory_that_is_kept_is_not_mapped_anew() -> None:
 
 def test_the_engine_is_recorded_by_the_name_that_was_chosen() -> None:
     config = scarlet.Config(rounds=1, clients=2, samples_per_client=20, public_size=20, workers=1, local_epochs=1)
-    for asked, got in (("auto", "contiguous"), ("channels-last", "channels-last")):
+    for asked, got in (("auto", "contiguous"), ("channels-last", "channels-last"), ("batched", "batched")):
         result = scarlet.run(scarlet.ScarletConfig(), replace(config, engine=asked))
         assert result.config["engine"] == got

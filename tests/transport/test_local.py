@@ -218,6 +218,12 @@ def test_there_are_as_many_workers_as_cores_but_no_more_than_clients(
     assert default_workers(clients) == expected
 
 
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_one_worker_drives_a_gpu(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert default_workers(10, device) == 1
+
+
 def test_answers_after_the_deadline_come_in_the_next_exchange_and_nobody_is_asked_twice() -> None:
     downlinks = server().open_round()
     with LocalTransport(setup(), data(), 2, deadline=1e-9) as transport:

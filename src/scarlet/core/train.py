@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from scarlet.core.engine import forward, has_channels_last
 from scarlet.core.method import Method
 from scarlet.core.rng import stream
+from scarlet.core.runtime import forward, has_channels_last
 from scarlet.core.types import Index, Job, Labels, Result, Values
 from scarlet.data.augment import Views
 from scarlet.data.datasets import Augment
 from scarlet.errors import MessageError
 
-_CHUNK = 100  # images in one forward pass of a prediction; fixed, so that results do not depend on who asks
+CHUNK = 100  # images in one forward pass of a prediction; fixed, so that results do not depend on who asks
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -91,25 +91,26 @@ def work(
     """
     metrics: dict[str, float] = {}
     teacher = job.teacher
-
-    def named(purpose: str) -> np.random.Generator:
-        return stream(how.seed, "client", client=job.client, round=job.round, attempt=job.attempt, purpose=purpose)
-
     if job.parameters is not None:
         load_parameters(model, job.parameters)
     if method.adopt is not None and len(teacher.index) and not method.personal:
         teacher = method.adopt(teacher, predict(model, public, teacher.index))
     if method.restart:
         model.load_state_dict(start)
-    with layers_draw_from(named("layers")):
+    with layers_draw_from(draws_of(job, how, "layers")):
         if len(teacher.index):
-            loss = distil(model, public, teacher, how, named("distil"), method.distil_weight)
+            loss = distil(model, public, teacher, how, draws_of(job, how, "distil"), method.distil_weight)
             metrics["distil_loss"] = loss
-        metrics["fit_loss"] = fit(model, private, how, named("fit"))
+        metrics["fit_loss"] = fit(model, private, how, draws_of(job, how, "fit"))
     if test is not None:
         metrics["accuracy"], metrics["loss"] = evaluate(model, test)
     parameters = parameters_of(model) if method.exchange == "weights" else None
     return Result(predict(model, public, job.request), metrics, len(private.labels), parameters)
+
+
+def draws_of(job: Job, how: Training, purpose: str) -> np.random.Generator:
+    """The stream of what a client draws in a round for some purpose."""
+    return stream(how.seed, "client", client=job.client, round=job.round, attempt=job.attempt, purpose=purpose)
 
 
 def parameters_of(model: nn.Module) -> Values:
@@ -161,8 +162,7 @@ def distil(
     target = torch.tensor(teacher.value, device=public.device)
 
     def loss_of(scores: Tensor, batch: Tensor) -> Tensor:
-        said = functional.log_softmax(scores, dim=1)
-        return weight * functional.kl_div(said, target.index_select(0, batch), reduction="batchmean")
+        return weight * divergence(scores, target.index_select(0, batch))
 
     return _train(model, _some(public, teacher.index), loss_of, how, how.distil_epochs, how.distil_lr, rng)
 
@@ -182,8 +182,18 @@ def evaluate(model: nn.Module, samples: Samples) -> tuple[float, float]:
     """Accuracy and mean cross-entropy."""
     model.eval()
     scores = torch.cat(list(_scores(model, samples.images)))
-    accuracy = (scores.argmax(dim=1) == samples.labels).double().mean()
-    return float(accuracy), float(functional.cross_entropy(scores, samples.labels))
+    accuracy, loss = judged(scores, samples.labels)
+    return float(accuracy), float(loss)
+
+
+def divergence(scores: Tensor, target: Tensor) -> Tensor:
+    """KL(target || softmax(scores)), the mean of a batch."""
+    return functional.kl_div(functional.log_softmax(scores, dim=1), target, reduction="batchmean")
+
+
+def judged(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Accuracy and mean cross-entropy of scores, still on their device."""
+    return (scores.argmax(dim=1) == labels).double().mean(), functional.cross_entropy(scores, labels)
 
 
 def _train(
@@ -199,7 +209,7 @@ def _train(
     model.train()
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     device, count = images.device, len(images)
-    views = views_of(images, how, model)
+    views = views_of(images, how, channels_last=has_channels_last(model))
     mean_loss = float("nan")
     for _ in range(epochs):
         order = rng.permutation(count)
@@ -219,18 +229,18 @@ def _train(
 
 
 def _scores(model: nn.Module, images: Tensor) -> Iterator[Tensor]:
-    for chunk in torch.split(images, _CHUNK):
-        yield forward(model, scaled(chunk), _CHUNK)
+    for chunk in torch.split(images, CHUNK):
+        yield forward(model, scaled(chunk), CHUNK)
 
 
 def _some(images: Tensor, index: Index) -> Tensor:
     return images.index_select(0, torch.tensor(index, device=images.device))
 
 
-def views_of(images: Tensor, how: Training, model: nn.Module) -> Views:
-    """The images, laid out as the model is; as floats already where nothing is done to each batch of them first."""
+def views_of(images: Tensor, how: Training, *, channels_last: bool = False) -> Views:
+    """The images, from which batches are taken; as floats already where nothing is done to each of these first."""
     as_they_are = not (how.augment.padding or how.augment.flip)
-    return Views(scaled(images) if as_they_are else images, how.augment, channels_last=has_channels_last(model))
+    return Views(scaled(images) if as_they_are else images, how.augment, channels_last=channels_last)
 
 
 def scaled(images: Tensor) -> Tensor:

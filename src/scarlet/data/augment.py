@@ -38,20 +38,28 @@ class Views:
 
     def batch(self, index: Places, rng: np.random.Generator) -> Tensor:
         """Some of the images, [n, C, H, W]."""
+        return self.moved(index, self.moves(len(index), rng))
+
+    def moves(self, count: int, rng: np.random.Generator) -> Places:
+        """Draw how so many images are moved, i64[3, count]: down, right, and whether they are mirrored first."""
+        moves = np.zeros((3, count), np.int64)
+        if self._how.padding:
+            moves[:2] = rng.integers(0, 2 * self._how.padding + 1, size=(2, count))
+        if self._how.flip:
+            moves[2] = rng.random(count) < 0.5
+            # A window of the mirror image, as far from its right edge as it would be from the image's left one.
+            moves[1] = np.where(moves[2], 2 * self._how.padding - moves[1], moves[1])
+        return moves
+
+    def moved(self, index: Places, moves: Places) -> Tensor:
+        """Some of the images, each moved in its own way."""
         if not len(index):
             return self._images[:0]
         if self._canvas is None:
             some = self._images.index_select(0, torch.from_numpy(index).to(self._images.device))
-            return Views(some, self._how, channels_last=self._channels_last).batch(np.arange(len(index)), rng)
-        count, border = len(index), self._how.padding
-        offset = np.zeros((2, count), np.int64)
-        if border:
-            offset = rng.integers(0, 2 * border + 1, size=(2, count))
-        if self._how.flip:
-            mirrored = rng.random(count) < 0.5
-            index = index + self._count * mirrored
-            offset[1] = np.where(mirrored, 2 * border - offset[1], offset[1])
-        cut = self._cut(self._canvas, index, *offset)
+            return Views(some, self._how, channels_last=self._channels_last).moved(np.arange(len(index)), moves)
+        down, right, mirrored = moves
+        cut = self._cut(self._canvas, index + self._count * mirrored, down, right)
         return cut.squeeze(1).permute(0, 3, 1, 2) if self._channels_last else cut.squeeze(-1)
 
     def _painted(self) -> Tensor:

@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from scarlet.core.batched import Task, work_together
 from scarlet.core.client import Client
 from scarlet.core.federation import Federation
 from scarlet.core.method import Method
 from scarlet.core.persist import Array, restore_client
 from scarlet.core.rng import stream
 from scarlet.core.train import Samples, Training, work
-from scarlet.core.types import Images, Index, Job
+from scarlet.core.types import Images, Index, Job, Result
 from scarlet.models.registry import ModelFactory, Weights
 from scarlet.transport.sites import Arrays, Site, Sites, in_memory, site_bytes
 from scarlet.transport.troubles import Troubles
@@ -55,6 +56,7 @@ class Setup:
     troubles: Troubles
     clients_in_memory: int | None = None  # over all workers; None: as many as fit into the budget
     workers: int = 1
+    at_once: int | None = None  # clients that are trained together at most; None: one after another
 
     def evaluates(self, round: int) -> bool:
         """Whether accuracy is measured in a round: every `eval_every`-th, and the last."""
@@ -62,7 +64,7 @@ class Setup:
 
 
 class Host:
-    """Runs the clients that it is sent messages for, one after another."""
+    """Runs the clients that it is sent messages for, one after another or some together."""
 
     def __init__(self, setup: Setup, data: Resident, clients: Sequence[int], saved: Mapping[int, Arrays]) -> None:
         self._setup = setup
@@ -72,38 +74,24 @@ class Host:
         self._public = _tensor(data.public, setup.device)
         self._numbers = clients
         self._initial = weights_digest(self._fresh_model().state_dict())
-        self._sites = Sites(self._limit(), self._start, saved)
+        limit = self._limit()
+        self._at_once = min(setup.at_once or 1, limit)  # who is trained together is in memory together
+        self._sites = Sites(limit, self._start, saved)
 
     def exchange(self, downlinks: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-        """Let each client do its part of a round; its messages come as soon as it is done."""
-        troubles = self._setup.troubles
-        following = [*list(downlinks)[1:], None]
-        for (number, downlink), after in zip(downlinks.items(), following, strict=True):
-            site = self._sites[number]
-            if after is not None:
-                self._sites.expect(after)
-            task = site.client.receive(downlink)
-            if isinstance(task, Job):
-                if troubles.lost_before_training(task):
-                    continue
-                self._prepare(site.client)
-                test = site.test if self._setup.evaluates(task.round) else None
-                result = work(
-                    site.model,
-                    task,
-                    site.private,
-                    test,
-                    self._public,
-                    self._setup.training,
-                    self._method,
-                    self._setup.weights,
-                )
-                lost = troubles.lost_after_training(task)
-                task = site.client.reply(task, troubles.falsified(task, result))
-                if lost:
-                    continue
-            for message in task:
-                yield number, message
+        """Let each client do its part of a round; its messages come as soon as it, and who works with it, is done."""
+        numbers = list(downlinks)
+        for first in range(0, len(numbers), self._at_once):
+            group = numbers[first : first + self._at_once]
+            received = []
+            for number, after in zip(group, [*numbers[first + 1 :], None], strict=False):
+                site = self._sites[number]
+                if after is not None:
+                    self._sites.expect(after)
+                received.append((site, self._received(site.client, downlinks[number])))
+            for number, messages in zip(group, self._answers(received), strict=True):
+                for message in messages:
+                    yield number, message
 
     def states(self, clients: Sequence[int]) -> dict[int, dict[str, Array]]:
         """All that some clients remember: their protocol state, and their models; nothing of one never asked."""
@@ -132,6 +120,38 @@ class Host:
         a_client = site_bytes(self._method, setup.federation, weights, images)
         limit = in_memory(setup.clients_in_memory, len(setup.private), a_client)
         return max(1, len(self._numbers) if limit == len(setup.private) else limit // setup.workers)
+
+    def _received(self, client: Client, downlink: bytes) -> Job | list[bytes]:
+        """What a client is to do, or to send at once, which is nothing if it is lost."""
+        task = client.receive(downlink)
+        if isinstance(task, Job):
+            if self._setup.troubles.lost_before_training(task):
+                return []
+            self._prepare(client)
+        return task
+
+    def _answers(self, received: Sequence[tuple[Site, Job | list[bytes]]]) -> list[list[bytes]]:
+        """What each client sends when the jobs among the tasks are done."""
+        results = iter(self._work([(site, task) for site, task in received if isinstance(task, Job)]))
+        return [
+            self._reply(site.client, task, next(results)) if isinstance(task, Job) else task for site, task in received
+        ]
+
+    def _work(self, jobs: Sequence[tuple[Site, Job]]) -> list[Result]:
+        how, method, start = self._setup.training, self._method, self._setup.weights
+        tasks = [
+            Task(site.model, job, site.private, site.test if self._setup.evaluates(job.round) else None)
+            for site, job in jobs
+        ]
+        if self._setup.at_once is not None and tasks:
+            return work_together(tasks, self._public, how, method, start)
+        return [work(task.model, task.job, task.private, task.test, self._public, how, method, start) for task in tasks]
+
+    def _reply(self, client: Client, job: Job, result: Result) -> list[bytes]:
+        """A client's answer to a job, which may get lost."""
+        troubles = self._setup.troubles
+        messages = client.reply(job, troubles.falsified(job, result))
+        return [] if troubles.lost_after_training(job) else messages
 
     def _prepare(self, client: Client) -> None:
         """What the method has each client work out once."""

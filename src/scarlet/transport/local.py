@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from scarlet.core.engine import keep_freed_memory
 from scarlet.core.persist import Array
+from scarlet.core.runtime import keep_freed_memory
 from scarlet.core.train import clock
 from scarlet.data.shares import Shares
 from scarlet.errors import ScarletError
@@ -36,8 +36,10 @@ class WorkerError(ScarletError):
     """A worker process failed or died."""
 
 
-def default_workers(clients: int) -> int:
-    """As many processes as there are cores for this process, but no more than clients."""
+def default_workers(clients: int, device: str = "cpu") -> int:
+    """As many processes as there are cores for this process, but no more than clients; one for any other device."""
+    if torch.device(device).type != "cpu":
+        return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, clients))
 
