@@ -87,12 +87,13 @@ def run(
             with carrier(setup, problem.resident, workers, saved=saved, deadline=config.deadline) as transport:
                 books.begin()
                 while server.state.round < config.rounds:
-                    closed, asked = _round(server, transport, books)
+                    due = checkpoints is not None and (server.state.round + 1) % config.checkpoint_every == 0
+                    closed, asked = _round(server, transport, books, keep=due)
                     uplink, downlink = transport.overhead()
                     ledger.carried(uplink=uplink, downlink=downlink)
                     changed |= asked
                     snapshot = None
-                    if checkpoints is not None and closed.round % config.checkpoint_every == 0:
+                    if checkpoints is not None and due:
                         snapshot = checkpoints.snapshot(server, transport.states(sorted(changed)))
                         changed.clear()
                     learned = learner.finish(measure=built.has_server_model and setup.evaluates(closed.round))
@@ -111,14 +112,17 @@ def run(
     return result
 
 
-def _round(server: Server, transport: LocalTransport, books: Books) -> tuple[ClosedRound, set[int]]:
-    """One round, in as many attempts as it takes; and the clients that were asked."""
+def _round(server: Server, transport: LocalTransport, books: Books, *, keep: bool) -> tuple[ClosedRound, set[int]]:
+    """One round, in as many attempts as it takes; and the clients that were asked.
+
+    `keep` has the transport collect what the clients remember, for a checkpoint.
+    """
     asked: set[int] = set()
     for _ in range(ATTEMPTS):
         downlinks = server.open_round()
         asked |= set(downlinks)
         while downlinks:
-            for sender, message in transport.exchange(downlinks):
+            for sender, message in transport.exchange(downlinks, keep=keep):
                 server.take(sender, message)
                 books.settle_what_is_done()
             downlinks = server.resets()

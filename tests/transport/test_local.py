@@ -243,3 +243,41 @@ def test_answers_that_come_while_states_are_asked_for_are_not_lost() -> None:
         late = sorted(transport.exchange({}))
     with LocalTransport(setup(), data(), 2) as transport:
         assert late == sorted(transport.exchange(downlinks))
+
+
+def same(a: dict[int, dict[str, np.ndarray]], b: dict[int, dict[str, np.ndarray]]) -> bool:
+    return a.keys() == b.keys() and all(
+        a[k].keys() == b[k].keys() and all(np.array_equal(a[k][name], b[k][name]) for name in a[k]) for k in a
+    )
+
+
+def test_states_that_come_along_with_the_answers_are_those_that_would_be_asked_for() -> None:
+    head, other = server(), server()
+    with LocalTransport(setup(), data(), 2) as kept, LocalTransport(setup(), data(), 2) as asked:
+        for _ in range(2):
+            for transport, keep, each in ((kept, True, head), (asked, False, other)):
+                for sender, message in transport.exchange(each.open_round(), keep=keep):
+                    each.take(sender, message)
+                each.close_round()
+            before = [worker.unanswered for worker in kept._workers]
+            assert set(kept._kept) == set(range(CLIENTS)) and before == [0, 0]
+            assert same(kept.states(range(CLIENTS)), asked.states(range(CLIENTS)))
+            assert not kept._kept, "they are handed out once"
+
+
+def test_a_state_that_was_kept_is_forgotten_when_its_client_is_asked_again() -> None:
+    head = server()
+    with LocalTransport(setup(), data(), 2) as transport:
+        for keep in (True, False):
+            for sender, message in transport.exchange(head.open_round(), keep=keep):
+                head.take(sender, message)
+            head.close_round()
+        found = transport.states(range(CLIENTS))
+        assert same(found, transport.states(range(CLIENTS))) and set(found) == set(range(CLIENTS))
+
+
+def test_states_of_clients_that_are_lost_come_too() -> None:
+    troubled = replace(setup(), troubles=Troubles(0, CLIENTS, dropout=0.9))
+    with LocalTransport(troubled, data(), 2) as transport:
+        answered = {sender for sender, _ in transport.exchange(server().open_round(), keep=True)}
+        assert len(answered) < CLIENTS and set(transport._kept) == set(range(CLIENTS))

@@ -78,7 +78,7 @@ class Host:
         self._at_once = min(setup.at_once or 1, limit)  # who is trained together is in memory together
         self._sites = Sites(limit, self._start, saved)
 
-    def exchange(self, downlinks: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+    def exchange(self, downlinks: Mapping[int, bytes]) -> Iterator[tuple[int, list[bytes]]]:
         """Let each client do its part of a round; its messages come as soon as it, and who works with it, is done."""
         numbers = list(downlinks)
         for first in range(0, len(numbers), self._at_once):
@@ -89,9 +89,7 @@ class Host:
                 if after is not None:
                     self._sites.expect(after)
                 received.append((site, self._received(site.client, downlinks[number])))
-            for number, messages in zip(group, self._answers(received), strict=True):
-                for message in messages:
-                    yield number, message
+            yield from zip(group, self._answers(received), strict=True)
 
     def states(self, clients: Sequence[int]) -> dict[int, dict[str, Array]]:
         """All that some clients remember: their protocol state, and their models; nothing of one never asked."""

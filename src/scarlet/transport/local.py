@@ -65,6 +65,7 @@ class LocalTransport:
         shares = [range(first, clients, workers) for first in range(workers)]
         self._host: Host | None = None
         self._workers: list[_Worker] = []
+        self._kept: dict[int, dict[str, Array]] = {}  # what clients remember, as of their last answer
         if workers == 1:
             self._host = Host(setup, data, shares[0], saved)
             return
@@ -83,21 +84,27 @@ class LocalTransport:
                 self.close()
                 raise
 
-    def exchange(self, downlinks: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-        """Hand each client its message; yield (sender, message) as the answers arrive, in any order."""
+    def exchange(self, downlinks: Mapping[int, bytes], *, keep: bool = False) -> Iterator[tuple[int, bytes]]:
+        """Hand each client its message; yield (sender, message) as the answers arrive, in any order.
+
+        With `keep` what each client then remembers comes along with its answer, so that `states` need not wait.
+        """
         end = time.monotonic() + self._deadline
         if self._host is not None:
-            for answer in self._host.exchange(downlinks):
-                yield answer
-                if time.monotonic() > end:
-                    return
+            for number, messages in self._host.exchange(downlinks):
+                for message in messages:
+                    yield number, message
+                    if time.monotonic() > end:
+                        return
+        for number in downlinks:
+            self._kept.pop(number, None)
         for number, worker in enumerate(self._workers):
             share = {k: data for k, data in downlinks.items() if k % len(self._workers) == number}
             yield from worker.late
             worker.late.clear()
             # A worker that is still busy with an earlier round misses this one: it cannot be asked while it answers.
             if share and not worker.unanswered:
-                worker.ask("exchange", share)
+                worker.ask("exchange", (share, keep))
         # A worker that was late in an earlier round sends what is left of it; the server will turn it down.
         while busy := {worker.connection: worker for worker in self._workers if worker.unanswered}:
             left = end - time.monotonic()
@@ -106,7 +113,9 @@ class LocalTransport:
             for connection in wait(list(busy), timeout=None if math.isinf(left) else left):
                 assert isinstance(connection, Connection)
                 answer = busy[connection].receive()
-                if answer is not None:
+                if isinstance(answer, dict):
+                    self._kept |= answer
+                elif answer is not None:
                     yield answer
 
     def overhead(self) -> tuple[int, int]:
@@ -132,10 +141,16 @@ class LocalTransport:
         """All that some clients remember, to be saved."""
         if self._host is not None:
             return self._host.states(clients)
-        shares = [[k for k in clients if k % len(self._workers) == number] for number in range(len(self._workers))]
-        for worker, share in zip(self._workers, shares, strict=True):
-            worker.ask("states", share)
-        return {k: state for worker in self._workers for k, state in worker.result().items()}
+        found = {k: self._kept.pop(k) for k in clients if k in self._kept}
+        asked = []
+        for number, worker in enumerate(self._workers):
+            share = [k for k in clients if k % len(self._workers) == number and k not in found]
+            if share:
+                worker.ask("states", share)
+                asked.append(worker)
+        for worker in asked:
+            found |= worker.result()
+        return found
 
     def close(self) -> None:
         """End the workers."""
@@ -186,9 +201,10 @@ class _Worker:
         except OSError:
             raise self._death() from None
         self.unanswered += 1
-        if what == "exchange" and isinstance(about, dict):
+        if what == "exchange" and isinstance(about, tuple):
             # A downlink that several clients are sent goes through the pipe once.
-            self.down += _PIPE_HEAD + len(request) - sum(map(len, {id(data): data for data in about.values()}.values()))
+            downlinks = {id(data): data for data in about[0].values()}
+            self.down += _PIPE_HEAD + len(request) - sum(map(len, downlinks.values()))
 
     def receive(self) -> Any:
         """The next part of an answer; None at its end."""
@@ -252,10 +268,13 @@ def _serve(
         while True:
             connection.send(None)
             match connection.recv():
-                case "exchange", downlinks:
-                    for answer in host.exchange(downlinks):
+                case "exchange", (downlinks, keep):
+                    for number, messages in host.exchange(downlinks):
                         spent.value = clock.seconds
-                        connection.send(answer)
+                        for message in messages:
+                            connection.send((number, message))
+                        if keep:
+                            connection.send(host.states([number]))
                 case "digests", _:
                     connection.send(host.digests())
                 case "states", wanted:
