@@ -51,7 +51,7 @@ class Config:
         int | None, Doc("worker processes; None: one for each core, or one for a GPU; the result is the same")
     ] = None
     engine: Annotated[
-        EngineName, Doc("how models lie, or batched: clients trained together; auto: batched on a GPU, else by model")
+        EngineName, Doc("layout of models, or batched: clients trained together; auto: batched on a GPU, else by model")
     ] = "auto"
     clients_in_memory: Annotated[
         int | None, Doc("clients kept in memory, the others on disk; None: 2 GB of them; the result is the same")
