@@ -54,7 +54,7 @@ def check(run: RunResult, other: RunResult) -> None:
         if two.server_accuracy is not None:
             assert one.server_accuracy == pytest.approx(two.server_accuracy, abs=0.02)
         if two.mean_teacher_entropy is not None:
-            assert one.mean_teacher_entropy == pytest.approx(two.mean_teacher_entropy, rel=0.01)
+            assert one.mean_teacher_entropy == pytest.approx(two.mean_teacher_entropy, rel=0.05)
 
 
 @pytest.mark.parametrize("name", METHODS)

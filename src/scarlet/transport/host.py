@@ -82,14 +82,15 @@ class Host:
         """Let each client do its part of a round; its messages come as soon as it, and who works with it, is done."""
         numbers = list(downlinks)
         for first in range(0, len(numbers), self._at_once):
-            group = numbers[first : first + self._at_once]
+            group = range(first, min(first + self._at_once, len(numbers)))
             received = []
-            for number, after in zip(group, [*numbers[first + 1 :], None], strict=False):
-                site = self._sites[number]
-                if after is not None:
-                    self._sites.expect(after)
-                received.append((site, self._received(site.client, downlinks[number])))
-            yield from zip(group, self._answers(received), strict=True)
+            for at in group:
+                site = self._sites[numbers[at]]
+                if at + 1 < len(numbers):
+                    self._sites.expect(numbers[at + 1])
+                received.append((site, self._received(site.client, downlinks[numbers[at]])))
+            for at, messages in zip(group, self._answers(received), strict=True):
+                yield numbers[at], messages
 
     def states(self, clients: Sequence[int]) -> dict[int, dict[str, Array]]:
         """All that some clients remember: their protocol state, and their models; nothing of one never asked."""
