@@ -42,6 +42,7 @@ from scarlet.wire.codec import FROM_CLIENTS, Codec
 from scarlet.wire.ledger import Column, Ledger
 
 REPORT_LIMIT = 4096  # bytes; a client's metrics are a few numbers
+_FROM_CLIENTS = Uplink, Report, Resync, Parameters
 
 
 class Learner(Protocol):
@@ -291,7 +292,7 @@ class Server:
         if (outer.round, outer.attempt) != (now.round, now.attempt):  # it may not be readable in another round
             raise MessageError(f"client {sender} answers round {outer.round} in round {now.round}", "wrong round")
         message = self.codec.decode(outer, now.known)
-        assert isinstance(message, Report | Resync | Uplink | Parameters)
+        assert isinstance(message, _FROM_CLIENTS)
         if message.client != sender:
             raise MessageError(f"client {sender} sends in the name of client {message.client}", "unknown client")
         payload = self.codec.payload(message, data)
