@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from scarlet.core.average import AverageOfModels
-from scarlet.core.cache import CacheTable, recall
+from scarlet.core.cache import CacheTable, member, recall
 from scarlet.core.check import check_distributions, entropy
 from scarlet.core.delta import Memory, name_of
 from scarlet.core.federation import Federation
@@ -236,7 +236,7 @@ class Server:
     def _teach(self, now: _OpenRound) -> Labels:
         """Learn from the round's labels, commit what is to be taught of them, and return that."""
         state, fresh = self.state, now.fold.finish()
-        hits = now.index[~np.isin(now.index, now.request, assume_unique=True)]
+        hits = now.index[~member(now.index, now.request, self.federation.public_size)]
         if not self.method.keeps_targets:
             # What is learned is what the clients will hear, the hits as they were heard before.
             fresh = Labels(fresh.index, self.codec.heard_by_clients(fresh.value))
@@ -407,6 +407,8 @@ class Server:
 
 def _merged(a: Labels, b: Labels) -> Labels:
     """The labels of disjoint samples, in their order."""
+    if not len(a.index):
+        return b
     index = np.concatenate([a.index, b.index])
     order = np.argsort(index, kind="stable")
     return Labels(index[order], np.concatenate([a.value, b.value])[order])
