@@ -293,9 +293,9 @@ def _symbols(taken: Levels, left: Levels) -> tuple[Small, Levels]:
 
 @cache
 def _meanings(bits: int) -> tuple[Levels, Levels, Mask]:
-    """For each symbol the width of its lower bits, the magnitude without them, and whether it is of what is left.
+    """For each symbol the width of its lower bits, the magnitude without them, and whether it is that of the rest.
 
-    All is all but a magnitude of 0.
+    Nothing is a magnitude of 0, and all is all but 0.
     """
     symbol = np.arange(_PART + 2 * bits)
     width = np.maximum(symbol // 2 - 1, 0)
@@ -316,8 +316,9 @@ class _Bits:
 
     def __init__(self, data: bytes) -> None:
         self._last = data[-1:]
-        words = np.ndarray(len(data) + 1, ">u4", bytes(3) + data + bytes(1), strides=(1,))  # from each byte on
-        self._before = (words.astype(np.uint32)[:, np.newaxis] >> _SHIFTS).ravel().view(np.int32)  # each bit
+        # The 32 bits up to the end of each byte; shifted, the 24 or more that come before each bit.
+        words = np.ndarray(len(data) + 1, ">u4", bytes(3) + data + bytes(1), strides=(1,)).astype(np.uint32)
+        self._before = (words[:, np.newaxis] >> _SHIFTS).ravel().view(np.int32)
         self._bits = 8 * len(data)
         self._at = 0
 
