@@ -123,7 +123,7 @@ class _Decoder:
         table, contexts, symbols = self._counts.table(), [], []
         before, *others = self._left[:-1, block]
         for of, after in enumerate(others):
-            live = before.nonzero()[0]
+            live = (before > 0).nonzero()[0]
             if not len(live):
                 break
             left = before[live]
@@ -142,7 +142,7 @@ class _Decoder:
         small = self._plain.read(width[symbol])
         small += least[symbol]
         rest = whole - small
-        np.copyto(rest, small, where=larger[symbol])
+        np.putmask(rest, larger[symbol], small)
         self._smalls.append(small)
         self._wholes.append(whole)
         return rest
@@ -280,8 +280,8 @@ def _split(total: int) -> Callable[[Levels], Levels]:
     edges = np.array([total // 8, total // 2, total - 1])  # up to each of them it is less than before
     if total > _LOOKUP:
         return edges.searchsorted
-    table = edges.searchsorted(np.arange(total + 1))
-    return lambda left: table.take(left, mode="clip")
+    table: Levels = edges.searchsorted(np.arange(total + 1))
+    return table.__getitem__
 
 
 def _symbols(taken: Levels, left: Levels) -> tuple[Small, Levels]:
