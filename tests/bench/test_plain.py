@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from scarlet import Config, ScarletConfig, run
-from scarlet.bench.plain import Cache, Images, Plain, PlainRound, _Answer, _client, _Downlink, _start_worker, aggregate
+from scarlet.bench.plain import Answer, Cache, Images, Plain, PlainRound, _client, _Downlink, _start_worker, aggregate
 from scarlet.core.types import Labels
 from scarlet.data.datasets import Augment
 from scarlet.methods.scarlet import scarlet
@@ -35,7 +35,7 @@ TINY = Config(
 class InOneProcess(Plain):
     """Plain without its pools, whose processes are slow to start."""
 
-    def _clients(self, downlink: _Downlink) -> list[_Answer]:
+    def _clients(self, downlink: _Downlink) -> list[Answer]:
         _start_worker(self._site)
         return [_client(client, self._site, downlink) for client in range(len(self._problem.private))]
 

@@ -15,7 +15,7 @@ from scarlet.bench.laps import Contestant, Lap, Race, Withdrawn
 from scarlet.bench.ours import ours
 from scarlet.bench.plain import aggregate
 from scarlet.bench.results import Circumstances, cells, section, update
-from scarlet.bench.server_step import answers, encoded, opened, ours_step, plain_step
+from scarlet.bench.server_step import answers, delivered, encoded, opened, ours_step, plain_step, received
 from scarlet.bench.works import TRAINING
 from scarlet.cli import main
 from scarlet.core.federation import Federation
@@ -112,7 +112,9 @@ def test_the_servers_of_both_come_to_the_same_labels() -> None:
         server.take(client, message)
     closed = server.close_round()
     assert closed is not None and closed.answers == 4
-    loop = torch.stack(aggregate([torch.from_numpy(value) for value in given], ScarletConfig().beta))
+    read = [answer.labels for answer in received(delivered(given))]
+    assert np.array_equal(torch.stack(read).numpy(), given)
+    loop = torch.stack(aggregate(read, ScarletConfig().beta))
     np.testing.assert_allclose(loop.numpy(), closed.taught.value, atol=1e-6)
     for codec in races.CODECS:
         assert ours_step(ScarletConfig(), given, codec, federation).seconds > 0

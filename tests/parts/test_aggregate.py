@@ -161,6 +161,25 @@ def test_the_bits_of_the_mean_do_not_depend_on_the_order_where_a_sum_of_float64_
     assert len({aggregated([7], 2, list(order)).value.tobytes() for order in permutations(clients)}) == 1
 
 
+# Of a step of 2^-40: halves, which are rounded to an even number, odd quarters, and much less; and whole ones.
+fine = st.builds(lambda numerator, power: numerator * 2.0**-power, st.integers(0, 99), st.sampled_from([41, 42, 40]))
+fine |= st.builds(lambda numerator, power: numerator * 2.0**-power, st.integers(0, 7), st.integers(3, 140))
+
+
+@PROFILE
+@given(st.lists(st.tuples(fine, fine), min_size=1, max_size=9), st.sets(st.integers(0, 8)))
+def test_the_mean_is_the_quotient_of_whole_numbers_of_a_step(column: list[tuple[float, float]], part: set[int]) -> None:
+    fold = mean()(np.array([3, 5]), 3)
+    total = np.zeros((2, 3))
+    for client, pair in enumerate(column):
+        value = np.array([[*pair, 1.0], [1.0, *pair]], np.float32)[: 1 if client in part else 2]
+        fold.add(client, Labels(np.array([3, 5])[: len(value)], value))
+        total[: len(value)] += [[round(float(entry) * 2**40) for entry in row] for row in value]
+    total = total[total.any(axis=1)]
+    expected = (total / total.sum(axis=1, keepdims=True)).astype(np.float32)
+    assert fold.finish().value.tobytes() == expected.tobytes()
+
+
 @pytest.mark.parametrize("then", [None, power(1.5), era(0.1)])
 def test_an_empty_request_gives_an_empty_aggregate(then: Sharpen | None) -> None:
     fold = mean(then=then)(np.empty(0, np.int64), 7)

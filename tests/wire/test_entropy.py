@@ -4,7 +4,9 @@ import math
 import tracemalloc
 from hashlib import blake2b
 
+import constriction
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ from scarlet.wire.entropy import (
 from scarlet.wire.quantise import levels
 
 PROFILE = settings(deadline=None, max_examples=200)
+AnsCoder, Categorical = constriction.stream.stack.AnsCoder, constriction.stream.model.Categorical
 
 seeds = st.integers(0, 2**32 - 1)
 row_counts = st.integers(0, 60)
@@ -311,3 +314,69 @@ def test_a_number_is_read_as_it_was_written(number: int, after: bytes) -> None:
 def test_a_number_of_more_than_63_bits_is_refused() -> None:
     with pytest.raises(MessageError, match="does not end"):
         read_varint(b"\xff" * 20, 0)
+
+
+def refused_or_broken_one_by_one(data: bytes, rows: int, classes: int, bits: int) -> list[list[int]] | None:
+    """The levels in `data`, symbol by symbol, as the module describes it; None if something cannot be."""
+    try:
+        length, at = read_varint(data, 0)
+    except MessageError:
+        return None
+    plain = "".join(f"{byte:08b}" for byte in data[at : at + length])
+    words = data[at + length :]
+    try:
+        coder = AnsCoder(np.frombuffer(words + bytes(-len(words) % 4), "<u4"))
+    except ValueError:
+        return None
+    sticks = [[2**bits - 1] for _ in range(rows)]
+    seen: dict[tuple[int, int], list[int]] = {}
+    for start, stop in zip([0, 8, 16, 32], [8, 16, 32, 64], strict=True):
+        before = {place: list(counts) for place, counts in seen.items()}
+        for of in range(classes - 1):
+            for stick in sticks[start:stop]:
+                left, total = stick[-1], 2**bits - 1
+                if left == 0:
+                    continue
+                split = sum(left > edge for edge in (total // 8, total // 2, total - 1))
+                symbol = coder.decode(Categorical(weights(before, of, split, bits), perfect=False))
+                seen.setdefault((of, split), [0] * (2 + 2 * bits))[symbol] += 1
+                width = max(0, symbol // 2 - 1)
+                if width > len(plain):
+                    return None
+                small = 0 if symbol < 2 else int("1" + plain[:width], 2)
+                plain = plain[width:]
+                if 2 * small > left:
+                    return None
+                stick.append(small if symbol % 2 else left - small)
+    if not coder.is_empty() or len(plain) >= 8 or "1" in plain:
+        return None
+    filled = [stick + [0] * (classes + 1 - len(stick)) for stick in sticks]
+    return [[a - b for a, b in zip(stick[:-1], [*stick[1:-1], 0], strict=True)] for stick in filled]
+
+
+def weights(seen: dict[tuple[int, int], list[int]], of: int, split: int, bits: int) -> npt.NDArray[np.float64]:
+    """Of each symbol: how often the class had it, and four times its share in all classes."""
+    shared = [8.0, 2.0] + [1.0] * (2 * bits)
+    for (_, other), counts in seen.items():
+        if other == split:
+            shared = [a + b for a, b in zip(shared, counts, strict=True)]
+    own = seen.get((of, split), [0] * (2 + 2 * bits))
+    return np.array([count + 4.0 * each / sum(shared) for count, each in zip(own, shared, strict=True)])
+
+
+@PROFILE
+@given(kinds, seeds, st.integers(1, 60), st.integers(2, 9), st.integers(2, 23))
+def test_labels_are_read_and_refused_as_symbol_by_symbol(
+    kind: str, seed: int, rows: int, classes: int, bits: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    given = some_levels(kind, seed, rows, classes, bits)
+    data = encode_labels(given, bits)
+    assert refused_or_broken_one_by_one(data, rows, classes, bits) == given.tolist()
+    for _ in range(3):
+        changed = mutated(data, rng)
+        try:
+            found = decode_labels(changed, rows, classes, bits).tolist()
+        except MessageError:
+            found = None
+        assert found == refused_or_broken_one_by_one(changed, rows, classes, bits)

@@ -53,7 +53,9 @@ class _Downlink:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class Answer:
+    """What a client hands back."""
+
     labels: Tensor  # f32[r, N]
     accuracy: float
 
@@ -156,7 +158,7 @@ def _start_worker(site: _Site) -> None:
     _public = torch.load(site.data("public"))
 
 
-def _client(client: int, site: _Site, downlink: _Downlink) -> _Answer:
+def _client(client: int, site: _Site, downlink: _Downlink) -> Answer:
     """A client's part of a round."""
     torch.manual_seed(hash((site.how.seed, client, downlink.round)))
     private, test = torch.load(site.data(f"private-{client}")), torch.load(site.data(f"test-{client}"))
@@ -174,7 +176,7 @@ def _client(client: int, site: _Site, downlink: _Downlink) -> _Answer:
 
     torch.save(model.state_dict(), site.data(f"model-{client}"))
     torch.save(cache, site.data(f"cache-{client}"))
-    return _Answer(labels, accuracy)
+    return Answer(labels, accuracy)
 
 
 class Cache:
@@ -259,7 +261,7 @@ class Plain:
             float(np.mean([answer.accuracy for answer in answers])),
         )
 
-    def _clients(self, downlink: _Downlink) -> list[_Answer]:
+    def _clients(self, downlink: _Downlink) -> list[Answer]:
         workers = self._problem.config.workers or 2
         with get_context("spawn").Pool(workers, initializer=_start_worker, initargs=(self._site,)) as pool:
             work = partial(_client, site=self._site, downlink=downlink)

@@ -79,7 +79,7 @@ class Duration:
 
     def commit(self, table: CacheTable, fresh: Labels, index: Index, round: int) -> Sync:
         hit = self.hits(table, index, round)
-        answered = _member(index, fresh.index, len(table.stamp)) | hit
+        answered = member(index, fresh.index, len(table.stamp)) | hit
         dropped = index[~answered]
         index, hit = index[answered], hit[answered]
         signal = np.where(hit, _CACHED, _NEWLY_CACHED)
@@ -102,7 +102,7 @@ class NoCache:
         return index
 
     def commit(self, table: CacheTable, fresh: Labels, index: Index, round: int) -> Sync:
-        dropped = index[~_member(index, fresh.index, len(table.stamp))]
+        dropped = index[~member(index, fresh.index, len(table.stamp))]
         return Sync(round, fresh.index, None, fresh.value, dropped)
 
 
@@ -172,7 +172,8 @@ def store(table: CacheTable, sync: Sync) -> None:
     table.stamp[sync.dropped] = ABSENT
 
 
-def _member(index: Index, members: Index, size: int) -> npt.NDArray[np.bool_]:
+def member(index: Index, members: Index, size: int) -> npt.NDArray[np.bool_]:
+    """Which of some samples are among others, all of them below `size`."""
     mask = np.zeros(size, np.bool_)
     mask[members] = True
     return mask[index]

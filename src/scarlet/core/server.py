@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from scarlet.core.average import AverageOfModels
-from scarlet.core.cache import CacheTable, recall
+from scarlet.core.cache import CacheTable, member, recall
 from scarlet.core.check import check_distributions, entropy
 from scarlet.core.delta import Memory, name_of
 from scarlet.core.federation import Federation
@@ -42,6 +42,7 @@ from scarlet.wire.codec import FROM_CLIENTS, Codec
 from scarlet.wire.ledger import Column, Ledger
 
 REPORT_LIMIT = 4096  # bytes; a client's metrics are a few numbers
+_FROM_CLIENTS = Uplink, Report, Resync, Parameters
 
 
 class Learner(Protocol):
@@ -235,7 +236,7 @@ class Server:
     def _teach(self, now: _OpenRound) -> Labels:
         """Learn from the round's labels, commit what is to be taught of them, and return that."""
         state, fresh = self.state, now.fold.finish()
-        hits = now.index[~np.isin(now.index, now.request, assume_unique=True)]
+        hits = now.index[~member(now.index, now.request, self.federation.public_size)]
         if not self.method.keeps_targets:
             # What is learned is what the clients will hear, the hits as they were heard before.
             fresh = Labels(fresh.index, self.codec.heard_by_clients(fresh.value))
@@ -291,7 +292,7 @@ class Server:
         if (outer.round, outer.attempt) != (now.round, now.attempt):  # it may not be readable in another round
             raise MessageError(f"client {sender} answers round {outer.round} in round {now.round}", "wrong round")
         message = self.codec.decode(outer, now.known)
-        assert isinstance(message, Report | Resync | Uplink | Parameters)
+        assert isinstance(message, _FROM_CLIENTS)
         if message.client != sender:
             raise MessageError(f"client {sender} sends in the name of client {message.client}", "unknown client")
         payload = self.codec.payload(message, data)
@@ -406,6 +407,8 @@ class Server:
 
 def _merged(a: Labels, b: Labels) -> Labels:
     """The labels of disjoint samples, in their order."""
+    if not len(a.index):
+        return b
     index = np.concatenate([a.index, b.index])
     order = np.argsort(index, kind="stable")
     return Labels(index[order], np.concatenate([a.value, b.value])[order])

@@ -17,9 +17,10 @@ Keep = Callable[[Rows], npt.NDArray[np.bool_]]  # which rows are worth teaching
 
 # Soft-labels are summed as integers of 2^-40, because integer addition gives the same sum in every order of arrival.
 # The sum of 2^23 clients still fits into 63 bits, and the step of 1e-12 is far below the rounding of a float32.
-# Integers below 2^53 are exact as float64, too, and quicker to add up: a number of answers is summed in this way.
-_SCALE = float(2**40)
-_AT_A_TIME = 2**12
+# That is the step of a float64 from 2^12 to 2^13, so to add a number in their middle rounds to it; the bits of the
+# result are then the integer and the bits of that number, which are taken away again in the end.
+_MIDDLE = np.float64(1.5 * 2**12)
+_MIDDLE_BITS = _MIDDLE.view(np.int64)
 
 
 def power(beta: float) -> Sharpen:
@@ -52,36 +53,29 @@ def mean(*, then: Sharpen | None = None, keep: Keep | None = None) -> Aggregate:
 class _Mean(Fold):
     def __init__(self, request: Index, classes: int, then: Sharpen | None, keep: Keep | None) -> None:
         self._request = request
-        self._total = np.zeros((len(request), classes), np.int64)
-        self._recent = np.zeros((len(request), classes))  # whole numbers
-        self._fixed = np.empty((len(request), classes))
-        self._count = 0
-        self._answers = np.zeros(len(request), np.int64)
+        self._bits = np.zeros((len(request), classes), np.int64)
+        self._shifted = np.empty((len(request), classes))
+        self._whole = 0  # answers to all of the request
+        self._answers = np.zeros(len(request), np.int64)  # the others
         self._then = then
         self._keep = keep
 
     def add(self, client: int, labels: Labels) -> None:
-        fixed = np.multiply(labels.value, _SCALE, out=self._fixed[: len(labels.index)], dtype=np.float64)
-        np.rint(fixed, out=fixed)
+        shifted = self._shifted[: len(labels.index)]
+        shifted[:] = labels.value
+        shifted += _MIDDLE
         if len(labels.index) == len(self._request):
-            self._recent += fixed
-            self._answers += 1
+            self._bits += shifted.view(np.int64)
+            self._whole += 1
         else:
             row = np.searchsorted(self._request, labels.index)
-            self._recent[row] += fixed
+            self._bits[row] += shifted.view(np.int64)
             self._answers[row] += 1
-        self._count += 1
-        if self._count % _AT_A_TIME == 0:
-            self._carry()
-
-    def _carry(self) -> None:
-        self._total += self._recent.astype(np.int64)
-        self._recent[:] = 0
 
     def finish(self) -> Labels:
-        self._carry()
-        answered = self._answers > 0
-        total = self._total[answered].astype(np.float64)
+        answers = self._answers + self._whole
+        answered = answers > 0
+        total = (self._bits - _MIDDLE_BITS * answers[:, np.newaxis])[answered].astype(np.float64)
         rows = total / total.sum(axis=1, keepdims=True)
         index = self._request[answered]
         if self._keep is not None:

@@ -13,7 +13,8 @@ learned first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import constriction
@@ -23,7 +24,9 @@ import numpy.typing as npt
 from scarlet.errors import MessageError
 
 Levels = npt.NDArray[np.int64]
+Small = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
+Weights = npt.NDArray[np.float64]
 
 _NONE, _ALL, _PART = 0, 1, 2  # a part is _PART + 2 (bits of its magnitude - 1) + whether it is the larger half
 _FIRST_BLOCK = 8  # rows
@@ -31,6 +34,9 @@ _SPLITS = 4  # of what is left of a stick: all of it, more than a half, more tha
 _TRUST = 4.0  # rows that the counts of all classes together stand for, beside those of the class itself
 _UNIFORM = b"\1"  # instead of the number of lower bits, of which labels of one bit have none
 _ANS = constriction.stream.stack.AnsCoder
+_LOOKUP = 2**12  # the largest number of which there are tables
+_SHIFTS = np.arange(8, 0, -1, dtype=np.uint32)
+_MASKS = (1 << np.arange(25)) - 1
 _FAMILY = constriction.stream.model.Categorical(perfect=False)
 
 
@@ -45,87 +51,109 @@ def encode_labels(levels: Levels, bits: int) -> bytes:
         return b""
     part = np.ascontiguousarray(levels[:, :-1].T)  # class after class, as the decoder must do it
     left = total - np.cumsum(part, axis=0) + part
-    alive = left > 0
-    counts, edges = _Counts(classes, bits), _edges(total)
-    symbols = np.zeros(np.count_nonzero(alive), np.int32)
-    tables = np.empty((len(symbols), counts.symbols))
-    lowers, widths, at = [], [], 0
-    for block in _blocks(rows):
-        of, row = np.nonzero(alive[:, block])
-        row += block.start
-        rest, taken = left[of, row], part[of, row]
-        context = of * _SPLITS + (_SPLITS - 1) - edges.searchsorted(rest)
-        here = slice(at, at + len(of))
-        some = np.flatnonzero(taken)  # most classes take nothing
-        symbols[here][some], lower, width = _symbols(taken[some], rest[some])
-        counts.table().take(context, axis=0, out=tables[here], mode="clip")
-        counts.add(context, symbols[here])
-        lowers.append(lower)
-        widths.append(width)
-        at += len(of)
-    if not at:
+    order, sizes = _block_after_block(left > 0)
+    if not len(order):
         return b""
+    rest, taken = left.ravel()[order], part.ravel()[order]
+    context = _SPLITS * (order // rows) + _split(total)(rest)
+    symbols, small = _symbols(taken, rest)
     coder = _ANS()
-    coder.encode_reverse(symbols, _FAMILY, tables)
-    plain = _pack(np.concatenate(lowers), np.concatenate(widths))
+    coder.encode_reverse(symbols, _FAMILY, _weights(context, symbols, sizes, _Counts(classes, bits)))
+    width, least, _ = _meanings(bits)
+    plain = _pack(small - least[symbols], width[symbols])
     coded = varint(len(plain)) + plain + _words(coder)
     if bits == 1:
         return min(coded, _UNIFORM + _uniform(levels.argmax(axis=1), classes), key=len)
     return coded
 
 
+def _block_after_block(alive: Mask) -> tuple[Levels, Levels]:
+    """Where [class, row] something is left, and how many of these places are in each block: blocks, classes, rows."""
+    classes, rows = alive.shape
+    place = np.flatnonzero(alive)
+    blocks = [block.stop - block.start for block in _blocks(rows)]
+    block = np.tile(np.repeat(np.arange(len(blocks), dtype=np.uint8), blocks), classes)[place]
+    return place[np.argsort(block, kind="stable")], np.bincount(block)
+
+
+def _weights(context: Levels, symbols: Small, sizes: Levels, counts: _Counts) -> Weights:
+    """The weights of all symbols in each context, as the blocks before have them."""
+    weights = np.empty((len(context), counts.symbols))
+    ends = np.cumsum(sizes)
+    for start, end in zip(ends - sizes, ends, strict=True):
+        counts.table().take(context[start:end], axis=0, out=weights[start:end], mode="clip")
+        counts.add(context[start:end], symbols[start:end])
+    return weights
+
+
 def decode_labels(data: bytes | memoryview, rows: int, classes: int, bits: int) -> Levels:
     """The levels of so many rows; MessageError if the bytes are not theirs."""
-    total = 2**bits - 1
-    levels = np.zeros((classes, rows), np.int64)
     if not rows:
         if len(data):
             raise MessageError("the message has labels of samples that there are not")
-        return levels.T
+        return np.zeros((0, classes), np.int64)
     if not len(data):
         raise MessageError("the message has no labels, as if they were not distributions", "unnormalised")
     if bits == 1 and data[:1] == _UNIFORM:
-        levels[_of_uniform(data[1:], rows, classes), np.arange(rows)] = 1
-        return levels.T
-    count, at = read_varint(data, 0)
-    plain = _Bits(bytes(data[at : at + count]))
-    coder = _coder(data[at + count :])
-    counts, edges, of_symbol = _Counts(classes, bits), _edges(total), _meanings(bits)
+        levels = np.zeros((rows, classes), np.int64)
+        levels[np.arange(rows), _of_uniform(data[1:], rows, classes)] = 1
+        return levels
+    decoder = _Decoder(data, rows, classes, bits)
     for block in _blocks(rows):
-        live = np.arange(block.start, block.stop)  # the rows of which something is left
-        left = np.full(len(live), total)
-        split = edges.searchsorted(left)
-        table = counts.table()
-        contexts, symbols, smalls, wholes = [], [], [], []
-        for of in range(classes - 1):
-            context = of * _SPLITS + (_SPLITS - 1) - split
-            symbol = coder.decode(_FAMILY, table.take(context, axis=0))
+        decoder.read(block)
+    return decoder.levels()
+
+
+class _Decoder:
+    """Breaks sticks as their symbols say, a block of rows at once."""
+
+    def __init__(self, data: bytes | memoryview, rows: int, classes: int, bits: int) -> None:
+        count, at = read_varint(data, 0)
+        self._plain = _Bits(bytes(data[at : at + count]))
+        self._coder = _coder(data[at + count :])
+        self._counts = _Counts(classes, bits)
+        self._split, self._meanings = _split(2**bits - 1), _meanings(bits)
+        self._left = np.zeros((classes + 1, rows), np.int64)  # of each stick, before each class and after the last
+        self._left[0] = 2**bits - 1
+        self._smalls: list[Levels] = []
+        self._wholes: list[Levels] = []
+
+    def read(self, block: slice) -> None:
+        """Read the rows of a block."""
+        table, contexts, symbols = self._counts.table(), [], []
+        before, *others = self._left[:-1, block]
+        for of, after in enumerate(others):
+            live = (before > 0).nonzero()[0]
+            if not len(live):
+                break
+            left = before[live]
+            context = self._split(left) + of * _SPLITS
+            symbol = self._coder.decode(_FAMILY, table.take(context, axis=0))
+            after[live] = self._rest(left, symbol.astype(np.int64)) if np.count_nonzero(symbol) else left
             contexts.append(context)
             symbols.append(symbol)
-            some = symbol.nonzero()[0]  # most classes take nothing
-            if not len(some):
-                continue
-            symbol, whole = symbol[some], left[some]
-            width, least = of_symbol.take(symbol, axis=1)
-            small = least + plain.read(width)
-            taken = np.where(symbol & 1, whole - small, small)
-            smalls.append(small)
-            wholes.append(whole)
-            levels[of, live[some]] = taken
-            left[some] = rest = whole - taken
-            split[some] = edges.searchsorted(rest)
-            if not rest.all():
-                some = left.nonzero()[0]
-                live, left, split = live[some], left[some], split[some]
-                if not len(live):
-                    break
-        if smalls and (2 * np.concatenate(smalls) > np.concatenate(wholes)).any():
+            before = after
+        if contexts and block.stop < self._left.shape[1]:  # after the last block nobody asks
+            self._counts.add(np.concatenate(contexts), np.concatenate(symbols))
+
+    def _rest(self, whole: Levels, symbol: Levels) -> Levels:
+        """What is left of sticks; what cannot be is found in the end."""
+        width, least, larger = self._meanings
+        small = self._plain.read(width[symbol])
+        small += least[symbol]
+        rest = whole - small
+        np.putmask(rest, larger[symbol], small)
+        self._smalls.append(small)
+        self._wholes.append(whole)
+        return rest
+
+    def levels(self) -> Levels:
+        """The levels of all rows, once they are read."""
+        if self._smalls and (2 * np.concatenate(self._smalls) > np.concatenate(self._wholes)).any():
             raise MessageError("a label of the message takes more than there is")
-        levels[classes - 1, live] = left
-        counts.add(np.concatenate(contexts), np.concatenate(symbols))
-    if not (coder.is_empty() and plain.exhausted):
-        raise MessageError("the message has more labels than samples")
-    return levels.T
+        if not (self._coder.is_empty() and self._plain.exhausted):
+            raise MessageError("the message has more labels than samples")
+        return (self._left[:-1] - self._left[1:]).T
 
 
 def _uniform(symbols: Levels, size: int) -> bytes:
@@ -135,9 +163,9 @@ def _uniform(symbols: Levels, size: int) -> bytes:
     return _words(coder)
 
 
-def _of_uniform(data: bytes | memoryview, count: int, size: int) -> npt.NDArray[np.int32]:
+def _of_uniform(data: bytes | memoryview, count: int, size: int) -> Small:
     coder = _coder(data)
-    symbols: npt.NDArray[np.int32] = coder.decode(constriction.stream.model.Uniform(size), count)
+    symbols: Small = coder.decode(constriction.stream.model.Uniform(size), count)
     if not coder.is_empty():
         raise MessageError("the message has more labels than samples")
     return symbols
@@ -219,23 +247,23 @@ class _Counts:
 
     def __init__(self, classes: int, bits: int) -> None:
         self.symbols = _PART + 2 * bits
-        start = np.ones(self.symbols)
-        start[_NONE], start[_ALL] = 8, 2  # before anything is seen, nothing is likeliest
-        self._shared = np.tile(start, (_SPLITS, 1))
-        self._own = np.zeros(((classes - 1) * _SPLITS, self.symbols))
+        self._start = np.ones((_SPLITS, self.symbols))
+        self._start[:, _NONE], self._start[:, _ALL] = 8, 2  # before anything is seen, nothing is likeliest
+        self._own = np.zeros((classes - 1, self._start.size))
+        self._every_class, self._every_symbol = np.ones(classes - 1), np.ones((self.symbols, 1))
 
-    def table(self) -> npt.NDArray[np.float64]:
+    def table(self) -> Weights:
         """A row of weights for each context; they need not sum to 1."""
-        pooled = _TRUST * self._shared / self._shared.sum(axis=1, keepdims=True)
-        table: npt.NDArray[np.float64] = self._own + np.tile(pooled, (len(self._own) // _SPLITS, 1))
-        return table
+        # Sums of whole numbers, which are exact in any order.
+        shared = self._start + self._every_class.dot(self._own).reshape(self._start.shape)
+        pooled = _TRUST * shared / shared.dot(self._every_symbol)
+        table: Weights = self._own + pooled.ravel()
+        return table.reshape(-1, self.symbols)
 
-    def add(self, context: Levels, symbol: npt.NDArray[np.int32]) -> None:
+    def add(self, context: Levels, symbol: Small) -> None:
         """Count the symbols of a block."""
         cell = context * self.symbols + symbol
-        new = np.bincount(cell, minlength=self._own.size).reshape(self._own.shape)
-        self._own += new
-        self._shared += new.reshape(-1, _SPLITS, self.symbols).sum(axis=0)
+        self._own += np.bincount(cell, minlength=self._own.size).reshape(self._own.shape)
 
 
 def _blocks(rows: int) -> Iterator[slice]:
@@ -246,39 +274,41 @@ def _blocks(rows: int) -> Iterator[slice]:
         size = start
 
 
-def _edges(total: int) -> Levels:
-    """Of what is left of a stick, in ascending order: up to each of them it is less than before."""
-    return np.array([total // 8, total // 2, total - 1])
+@cache
+def _split(total: int) -> Callable[[Levels], Levels]:
+    """Which split it is that so much is left of a stick."""
+    edges = np.array([total // 8, total // 2, total - 1])  # up to each of them it is less than before
+    if total > _LOOKUP:
+        return edges.searchsorted
+    table: Levels = edges.searchsorted(np.arange(total + 1))
+    return table.__getitem__
 
 
-def _symbols(taken: Levels, left: Levels) -> tuple[Levels, Levels, Levels]:
-    """The symbol of each class that takes something; of the parts also the lower bits, and how many they are."""
-    some = taken < left
-    symbol = np.full(len(taken), _ALL)
-    taken, left = taken[some], left[some]
-    larger = 2 * taken > left
-    small = np.where(larger, left - taken, taken)
-    width = np.frexp(small.astype(np.float64))[1].astype(np.int64) - 1  # 0 for 1, 1 for 2 and 3, ...
-    symbol[some] = _PART + 2 * width + larger
-    return symbol, small - (1 << width), width
+def _symbols(taken: Levels, left: Levels) -> tuple[Small, Levels]:
+    """The symbol of what each class takes, and the smaller half: of nothing and all it is 0, and has 0 bits."""
+    small = np.minimum(taken, left - taken)
+    _, length = np.frexp(small.astype(np.float32))  # whole numbers of 24 bits are exact
+    return 2 * length + (2 * taken > left), small
 
 
-def _meanings(bits: int) -> Levels:
-    """For each symbol the width of its lower bits and the magnitude without them; all is all but a magnitude of 0."""
-    width = np.arange(2 * bits + _PART) // 2 - 1
-    return np.where(width < 0, 0, [width, 1 << np.maximum(width, 0)])
+@cache
+def _meanings(bits: int) -> tuple[Levels, Levels, Mask]:
+    """For each symbol the width of its lower bits, the magnitude without them, and whether it is that of the rest.
+
+    Nothing is a magnitude of 0, and all is all but 0.
+    """
+    symbol = np.arange(_PART + 2 * bits)
+    width = np.maximum(symbol // 2 - 1, 0)
+    return width, np.where(symbol < _PART, 0, 1 << width), symbol % 2 == 1
 
 
 def _pack(values: Levels, widths: Levels) -> bytes:
     """Numbers of different widths, one after the other, as bits; the last byte is filled up with zeros."""
-    if not len(values):
-        return b""
+    some = np.flatnonzero(widths)
+    values, widths = values[some], widths[some]
     ends = np.cumsum(widths)
-    bits = np.zeros(int(ends[-1]), np.uint8)
-    for place in range(int(widths.max())):
-        mask = widths > place
-        bits[ends[mask] - 1 - place] = values[mask] >> place & 1
-    return np.packbits(bits).tobytes()
+    shifts = np.repeat(ends, widths) - np.arange(1, widths.sum() + 1)
+    return np.packbits((np.repeat(values, widths) >> shifts & 1).astype(np.uint8)).tobytes()
 
 
 class _Bits:
@@ -286,19 +316,19 @@ class _Bits:
 
     def __init__(self, data: bytes) -> None:
         self._last = data[-1:]
-        byte = np.frombuffer(data + bytes(4), np.uint8).astype(np.int64)
-        self._windows = byte[:-3] << 24 | byte[1:-2] << 16 | byte[2:-1] << 8 | byte[3:]  # from each byte on
+        # The 32 bits up to the end of each byte; shifted, the 24 or more that come before each bit.
+        words = np.ndarray(len(data) + 1, ">u4", bytes(3) + data + bytes(1), strides=(1,)).astype(np.uint32)
+        self._before = (words[:, np.newaxis] >> _SHIFTS).ravel().view(np.int32)
         self._bits = 8 * len(data)
         self._at = 0
 
     def read(self, widths: Levels) -> Levels:
         """The next numbers, of at most 24 bits each."""
-        ends = self._at + widths.cumsum()
-        if ends[-1] > self._bits:
+        ends = np.add.accumulate(widths)
+        start, self._at = self._at, self._at + ends.item(-1)
+        if self._at > self._bits:
             raise MessageError("the message's labels are cut short")
-        starts = ends - widths
-        self._at = int(ends[-1])
-        values: Levels = self._windows[starts >> 3] >> (32 - (starts & 7) - widths) & ((1 << widths) - 1)
+        values: Levels = self._before[start:][ends] & _MASKS[widths]
         return values
 
     @property

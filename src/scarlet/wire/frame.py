@@ -55,7 +55,7 @@ def unwrap(message: bytes | Frame) -> Frame:
         raise MessageError(f"the message is of version {version}; this side speaks version {VERSION}")
     if length != len(message) - SIZE:
         raise MessageError(f"the message announces {length} bytes and carries {len(message) - SIZE}")
-    view = memoryview(message)
-    if checksum != zlib.crc32(view[SIZE:], zlib.crc32(view[:_CHECKED])):
+    body = memoryview(message)[SIZE:]
+    if checksum != zlib.crc32(body, zlib.crc32(message[:_CHECKED])):
         raise MessageError("the message's checksum is wrong: it was changed on its way")
-    return Frame(kind, round, attempt, view[SIZE:])
+    return Frame(kind, round, attempt, body)

@@ -57,9 +57,9 @@ class Ledger:
 
     def add(self, column: Column, client: int, *, size: int, payload: int) -> None:
         """Count one message of `size` bytes, `payload` of which are the method's own."""
-        message = Bytes(payload, size - payload)
-        self._round[client][column] += message
-        self.total[column] += message
+        for columns in (self._round[client], self.total):
+            before = columns[column]
+            columns[column] = Bytes(before.payload + payload, before.frame + size - payload)
 
     def carried(self, *, uplink: int, downlink: int) -> None:
         """Count what the transport added to messages of the round under way."""

@@ -46,24 +46,35 @@ def levels(values: Values, bits: int) -> Levels:
     rows = values.astype(np.float64, order="C")  # in any other order a row's sum may end in another last bit
     with np.errstate(invalid="ignore"):
         total = rows.sum(axis=-1, keepdims=True)
-    sound = (np.abs(total - 1) <= SUM_TOLERANCE) & (rows >= 0).all(axis=-1, keepdims=True)
+    sound = np.abs(total - 1) <= SUM_TOLERANCE
+    if rows.size and not rows.min() >= 0:
+        sound &= (rows >= 0).all(axis=-1, keepdims=True)
     # The division comes first: two equal halves are then never more than 1/2 each, and do not both round up to 1.
     scaled = np.where(sound, rows, 0) / np.where(sound, total, 1) * units
     rounded = np.rint(scaled)
-    deficit = np.where(sound, units - rounded.sum(axis=-1, keepdims=True), 0)
-    direction = np.sign(deficit)
-    # No residual exceeds 1/2, so at least 2 |d| have the sign of d: what moves does so towards p, and never below 0.
-    order = np.argsort(direction * (rounded - scaled), axis=-1, kind="stable")
-    moves = np.where(np.arange(values.shape[-1]) < np.abs(deficit), direction, 0)
-    step = np.empty_like(rounded)
-    np.put_along_axis(step, order, moves, axis=-1)
-    result: Levels = (rounded + step).astype(np.int64)
+    deficit = np.where(sound[..., 0], units - rounded.dot(np.ones(values.shape[-1])), 0)
+    moved = deficit != 0
+    rounded[moved] += _moves(rounded[moved] - scaled[moved], deficit[moved][:, np.newaxis])
+    result: Levels = rounded.astype(np.int64)
     return result
+
+
+def _moves(residual: npt.NDArray[np.float64], deficit: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """By how much each level moves for a row to lose its deficit d: those do that are farthest on the other side of p.
+
+    No residual exceeds 1/2, so at least 2 |d| have the sign of d: what moves does so towards p, and never below 0.
+    """
+    direction = np.sign(deficit)
+    order = np.argsort(direction * residual, axis=-1, kind="stable")
+    steps = np.where(np.arange(residual.shape[-1]) < np.abs(deficit), direction, 0)
+    moves = np.empty_like(residual)
+    np.put_along_axis(moves, order, steps, axis=-1)
+    return moves
 
 
 def from_levels(levels: Levels, bits: int) -> Values:
     """The soft-labels that the levels stand for: l / (2^b - 1), rounded to float32."""
-    result: Values = (levels / (2**bits - 1)).astype(np.float32)
+    result: Values = (levels / (2**bits - 1)).astype(np.float32, order="C")
     return result
 
 
