@@ -195,12 +195,16 @@ def _train(
         for batch in batches:
             chosen, length = order[batch.places], batch.places.shape[1]
             moves = np.concatenate([views.moves(length, rngs[member]) for member in batch.members], axis=1)
-            images = scaled(views.moved(pool.rows[chosen.ravel()], moves))
+            images = _by_client(scaled(views.moved(pool.rows[chosen.ravel()], moves)), chosen)
             targets = pool.targets[torch.from_numpy(chosen).to(device)]
-            images = images.view(*chosen.shape, *images.shape[1:])
             sums[batch.where] += length * stack.step(batch.where, images, targets, loss, lr)
         means = [total / max(1, count) for total, count in zip(sums.tolist(), pool.counts, strict=True)]
     return means
+
+
+def _by_client(images: Tensor, places: Index) -> Tensor:
+    """The images of several clients, [members, n, C, H, W]."""
+    return images.view(*places.shape, *images.shape[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +227,9 @@ class _Pool:
 
     @classmethod
     def of_public(cls, public: Tensor, indices: Sequence[Index], targets: Tensor) -> _Pool:
-        return cls([len(index) for index in indices], public, np.concatenate(indices), targets)
+        used, rows = np.unique(np.concatenate(indices), return_inverse=True)
+        images = public.index_select(0, torch.from_numpy(used).to(public.device))
+        return cls([len(index) for index in indices], images, rows, targets)
 
     @classmethod
     def of_samples(cls, samples: Sequence[Samples | None]) -> _Pool:
@@ -290,11 +296,9 @@ class _Stack:
         places, found = [], []
         for batch in pool.batches(CHUNK):
             rows = torch.from_numpy(pool.rows[batch.places.ravel()]).to(pool.images.device)
-            images = scaled(pool.images.index_select(0, rows))
+            images = _by_client(scaled(pool.images.index_select(0, rows)), batch.places)
             places.append(batch.places.ravel())
-            found.append(
-                look(self._at(batch.where), images.view(*batch.places.shape, *images.shape[1:])).flatten(end_dim=1)
-            )
+            found.append(look(self._at(batch.where), images).flatten(end_dim=1))
         if not found:
             return self._model(scaled(pool.images[:0]))  # type: ignore[no-any-return]
         return torch.cat(found)[torch.from_numpy(np.argsort(np.concatenate(places))).to(pool.images.device)]

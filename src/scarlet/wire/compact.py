@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -192,12 +193,22 @@ class _Body:
             if len(rest) != 4 * int(np.prod(shape)):
                 raise MessageError(f"the message has {len(rest)} bytes of labels for {count} samples")
             return np.frombuffer(rest, "<f4").astype(np.float32, copy=False).reshape(shape)
-        rows = int(np.prod(shape[:-1]))
-        return from_levels(decode_labels(rest, rows, label[-1], bits), bits).reshape(shape)
+        return _heard(bytes(rest), int(np.prod(shape[:-1])), label[-1], bits).reshape(shape)
 
     def end(self) -> None:
         if self._at != len(self._body):
             raise MessageError(f"the message has {len(self._body) - self._at} bytes after its end")
+
+
+@lru_cache(maxsize=2)
+def _heard(data: bytes, rows: int, classes: int, bits: int) -> Values:
+    """Labels that were coded, not to be written to.
+
+    The clients of one process hear the same broadcast one after another, with at most a word of their own between.
+    """
+    value = from_levels(decode_labels(data, rows, classes, bits), bits)
+    value.flags.writeable = False
+    return value
 
 
 def _read_broadcast(body: _Body) -> Broadcast:
