@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from scarlet import Config, DsflConfig, IndividualConfig, ScarletConfig
-from scarlet.bench import flower, races
+from scarlet.bench import flower, races, works
 from scarlet.bench.laps import Contestant, Lap, Race, Withdrawn
 from scarlet.bench.ours import ours
 from scarlet.bench.plain import aggregate
@@ -188,3 +188,10 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert main(["bench", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"scarlet: {complaint}") and err.count("\n") == 1
+
+
+def test_a_race_under_another_engine_has_a_name_of_its_own() -> None:
+    for engine, name in (("auto", "embedded"), ("channels-last", "embedded, channels-last")):
+        [race] = races.races(["embedded"], 1, None, None, engine)  # type: ignore[arg-type]
+        assert race.work == name
+    assert works.TRAINING[0].under("compiled").config.engine == "compiled"

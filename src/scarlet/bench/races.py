@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +26,7 @@ def races(
     names: Sequence[str], rounds: int, data_dir: Path | None, flower_env: Path | None, engine: EngineName = "auto"
 ) -> Iterator[Race]:
     """The races over some works; what cannot be run is left out, with a line that says why."""
-    works = {work.name: replace(work, config=replace(work.config, engine=engine)) for work in TRAINING}
+    works = {work.name: work if engine == "auto" else work.under(engine) for work in TRAINING}
     for name in names:
         if name == SERVER:
             yield _server()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scarlet.config import Config
+from scarlet.core.types import EngineName
 from scarlet.errors import unknown
 
 SERVER, OVERHEAD = "server", "overhead"
@@ -24,6 +25,10 @@ class Work:
     def needs_files(self) -> bool:
         """Whether its data lies under --data-dir."""
         return self.config.private != "mnist5k"
+
+    def under(self, engine: EngineName) -> Work:
+        """The same under another engine, which is in its name."""
+        return replace(self, name=f"{self.name}, {engine}", config=replace(self.config, engine=engine))
 
     def at(self, data_dir: Path | None, rounds: int) -> Config:
         """Its config, for so many measured rounds."""
