@@ -12,7 +12,7 @@ from torch import nn
 
 from scarlet.core.batched import why_not
 from scarlet.core.flops import step_flops
-from scarlet.core.runtime import Made
+from scarlet.core.runtime import Compilation, Made
 from scarlet.core.types import EngineName
 from scarlet.errors import ConfigError
 
@@ -42,7 +42,7 @@ class Engine:
 
     def applied_to(self, factory: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
         """A factory of models that are laid out and run in this way."""
-        return Made(factory, self.channels_last, self.name == "compiled")
+        return Made(factory, self.channels_last, Compilation() if self.name == "compiled" else None)
 
 
 def choose(name: EngineName, factory: Callable[[], nn.Module], plan: Plan) -> Engine:

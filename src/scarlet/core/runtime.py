@@ -7,12 +7,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2  # mallopt(3)
+
+
+@dataclass(slots=True)
+class Compilation:
+    """Whether models of one kind are compiled in this process."""
+
+    refused: bool = False  # they turned out to be of a kind that cannot be
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +28,7 @@ class Made:
 
     factory: Callable[[], nn.Module]
     channels_last: bool
-    compiled: bool
+    compilation: Compilation | None  # None: they are run as they are
 
     def __call__(self) -> nn.Module:
         model = self.factory()
@@ -30,8 +37,8 @@ class Made:
             for layer in model.modules():
                 if isinstance(layer, nn.Flatten):
                     layer.register_forward_pre_hook(_lay_gradient_out)
-        if self.compiled:
-            _to_be_compiled.add(model)
+        if self.compilation is not None:
+            _compilations[model] = self.compilation
         return model
 
 
@@ -46,7 +53,7 @@ def _laid_out(gradient: Tensor) -> Tensor:
     return gradient.contiguous(memory_format=torch.channels_last)
 
 
-_to_be_compiled: WeakSet[nn.Module] = WeakSet()
+_compilations: WeakKeyDictionary[nn.Module, Compilation] = WeakKeyDictionary()
 
 
 def forward(model: nn.Module, images: Tensor, usual: int) -> Tensor:
@@ -54,13 +61,14 @@ def forward(model: nn.Module, images: Tensor, usual: int) -> Tensor:
 
     All models of a process share what was compiled: the model is an argument, and its weights are read anew each time.
     """
-    if len(images) != usual or model not in _to_be_compiled:
+    compilation = _compilations.get(model)
+    if compilation is None or compilation.refused or len(images) != usual:
         scores: Tensor = model(images)
         return scores
     try:
         return _compiled()(model, images)
     except torch._dynamo.exc.TorchDynamoException as error:
-        _to_be_compiled.clear()
+        compilation.refused = True
         reason = str(error).strip().partition("\n")[0]
         print(f"scarlet: this model cannot be compiled ({reason}); going on without", file=sys.stderr)
         return forward(model, images, usual)
