@@ -82,21 +82,29 @@ def test_the_loop_over_samples_gives_what_our_fold_gives() -> None:
     fold = scarlet(OPTIONS).aggregate(np.arange(7), 5)
     for client, value in enumerate(given):
         fold.add(client, Labels(np.arange(7), value))
-    found = torch.stack(aggregate([torch.from_numpy(value) for value in given], OPTIONS.beta))
-    np.testing.assert_allclose(found.numpy(), fold.finish().value, atol=1e-6)
+    found = aggregate([Answer(torch.arange(7), torch.from_numpy(value), 0.0) for value in given], OPTIONS.beta)
+    assert list(found) == list(range(7))
+    np.testing.assert_allclose(torch.stack(list(found.values())).numpy(), fold.finish().value, atol=1e-6)
+
+
+def test_a_sample_has_the_mean_of_those_who_labelled_it() -> None:
+    certain, unsure = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.5], [0.0, 1.0]])
+    found = aggregate([Answer(torch.tensor([4]), certain, 0.0), Answer(torch.tensor([4, 9]), unsure, 0.0)], beta=1.0)
+    assert {sample: label.tolist() for sample, label in found.items()} == {4: [0.75, 0.25], 9: [0.0, 1.0]}
 
 
 def test_an_entry_of_age_exactly_D_is_a_hit() -> None:
     cache = Cache(duration=2)
-    cache.update([3], [torch.ones(2)], 1)
+    cache.update({3: torch.ones(2)}, 1)
     assert cache.request([3, 4], 3) == [4]
     assert cache.request([3, 4], 4) == [3, 4]
 
 
 def test_images_come_normalised_and_are_cropped_and_flipped_only_if_asked() -> None:
-    image = torch.arange(3 * 6 * 6, dtype=torch.uint8).reshape(1, 3, 6, 6)
+    image = torch.arange(3 * 6 * 6, dtype=torch.uint8).reshape(1, 6, 6, 3)
     plain, _ = Images(image, torch.zeros(1))[0]
-    assert torch.allclose(plain, image[0].float() / 127.5 - 1, atol=1e-6)
+    assert torch.allclose(plain, image[0].permute(2, 0, 1).float() / 127.5 - 1, atol=1e-6)
+    assert plain.is_contiguous()
     assert torch.equal(Images(image, torch.zeros(1), Augment(0, False))[0][0], plain)
     shifted = [Images(image, torch.zeros(1), Augment(2, False))[0][0] for _ in range(40)]
     assert all(each.shape == plain.shape for each in shifted)

@@ -112,10 +112,12 @@ def test_the_servers_of_both_come_to_the_same_labels() -> None:
         server.take(client, message)
     closed = server.close_round()
     assert closed is not None and closed.answers == 4
-    read = [answer.labels for answer in received(delivered(given))]
-    assert np.array_equal(torch.stack(read).numpy(), given)
-    loop = torch.stack(aggregate(read, ScarletConfig().beta))
-    np.testing.assert_allclose(loop.numpy(), closed.taught.value, atol=1e-6)
+    with delivered(given, torch.from_numpy(closed.taught.index)) as connection:
+        read = received(connection, len(given))
+        assert np.array_equal(torch.stack([answer.labels for answer in read]).numpy(), given)
+        loop = aggregate(read, ScarletConfig().beta)
+    assert list(loop) == closed.taught.index.tolist()
+    np.testing.assert_allclose(torch.stack(list(loop.values())).numpy(), closed.taught.value, atol=1e-6)
     for codec in races.CODECS:
         assert ours_step(ScarletConfig(), given, codec, federation).seconds > 0
     assert plain_step(ScarletConfig(), given, federation).seconds > 0

@@ -1,12 +1,14 @@
 """The contestant 'plain': SCARLET as such simulations are usually written.
 
 Each round has a new pool of spawned processes of one thread each. A client's model and cache are loaded from disk and
-saved again, images come one by one out of a DataLoader, and the server loops over samples, in one thread too.
+saved again, images come one by one out of a DataLoader, in the steps of torchvision's transforms, and the server loops
+over the answers and then over the samples, in one thread too.
 """
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -56,6 +59,7 @@ class _Downlink:
 class Answer:
     """What a client hands back."""
 
+    samples: Tensor  # i64[r]
     labels: Tensor  # f32[r, N]
     accuracy: float
 
@@ -64,24 +68,26 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
     """Images with their targets, made ready one by one."""
 
     def __init__(self, images: Tensor, targets: Tensor, augment: Augment | None = None) -> None:
-        self.images = images
+        self.images = images  # u8[n, H, W, C]
         self.targets = targets
         self.augment = augment  # None: as they are
+        self.mean = self.deviation = torch.full((images.shape[-1], 1, 1), 0.5)
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, position: int) -> tuple[Tensor, Tensor]:
-        image = self.images[position].float() / 255
+        image = self.images[position].permute(2, 0, 1).contiguous().float().div(255)
         if self.augment is not None:
+            image = image.flip(-1) if self.augment.flip and torch.rand(1) < 0.5 else image
             image = _cropped(image, self.augment.padding) if self.augment.padding else image
-            image = image.flip(-1) if self.augment.flip and torch.rand(()) < 0.5 else image
-        return (image - 0.5) / 0.5, self.targets[position]
+        return image.sub(self.mean).div(self.deviation), self.targets[position]
 
 
 def _cropped(image: Tensor, padding: int) -> Tensor:
     _, height, width = image.shape
-    down, right = torch.randint(0, 2 * padding + 1, (2,)).tolist()
+    down = int(torch.randint(0, 2 * padding + 1, (1,)))
+    right = int(torch.randint(0, 2 * padding + 1, (1,)))
     return functional.pad(image, (padding,) * 4)[:, down : down + height, right : right + width]
 
 
@@ -171,12 +177,13 @@ def _client(client: int, site: _Site, downlink: _Downlink) -> Answer:
     if downlink.index:
         learner.distil(_public[downlink.index], torch.stack([cache[sample] for sample in downlink.index]))
     learner.fit(*private)
-    labels = learner.predict(_public[downlink.request]) if downlink.request else torch.empty(0)
+    samples = torch.tensor(downlink.request, dtype=torch.int64)
+    labels = learner.predict(_public[samples]) if downlink.request else torch.empty(0)
     accuracy = learner.evaluate(*test)
 
     torch.save(model.state_dict(), site.data(f"model-{client}"))
     torch.save(cache, site.data(f"cache-{client}"))
-    return Answer(labels, accuracy)
+    return Answer(samples, labels, accuracy)
 
 
 class Cache:
@@ -190,9 +197,9 @@ class Cache:
         """The samples that are missing or expired."""
         return [sample for sample in index if not self._serves(sample, round)]
 
-    def update(self, request: Sequence[int], labels: Sequence[Tensor], round: int) -> None:
-        """Store the labels of the requested samples."""
-        for sample, label in zip(request, labels, strict=True):
+    def update(self, labels: Mapping[int, Tensor], round: int) -> None:
+        """Store the labels of some samples."""
+        for sample, label in labels.items():
             self.entries[sample] = label, round
 
     def labels(self, index: Sequence[int]) -> Tensor:
@@ -203,13 +210,16 @@ class Cache:
         return sample in self.entries and round - self.entries[sample][1] <= self.duration
 
 
-def aggregate(answers: Sequence[Tensor], beta: float) -> list[Tensor]:
-    """For each sample the mean of the clients' labels, sharpened by Enhanced ERA."""
-    labels = []
-    for sample in range(len(answers[0])):
-        mean = torch.stack([answer[sample] for answer in answers]).mean(dim=0)
-        raised = mean**beta
-        labels.append(raised / raised.sum())
+def aggregate(answers: Sequence[Answer], beta: float) -> dict[int, Tensor]:
+    """For each sample the mean of the labels that clients gave it, sharpened by Enhanced ERA."""
+    given: dict[int, list[Tensor]] = defaultdict(list)
+    for answer in answers:
+        for sample, label in zip(answer.samples, answer.labels, strict=True):
+            given[int(sample)].append(label)
+    labels = {}
+    for sample, its in given.items():
+        raised = torch.stack(its).mean(dim=0) ** beta
+        labels[sample] = raised / raised.sum()
     return labels
 
 
@@ -223,8 +233,8 @@ class Plain:
         self._rules = Rules(scarlet(options), problem.federation)
         self._cache = Cache(options.cache_duration)
         private = problem.data.private
-        self._test = torch.from_numpy(private.test_images), torch.from_numpy(private.test_labels)
-        self._public = torch.from_numpy(problem.data.public)
+        self._test = _as_distributed(private.test_images), torch.from_numpy(private.test_labels)
+        self._public = _as_distributed(problem.data.public)
         weights = initial_weights(problem.factory, problem.config.seed)
         model = problem.factory()
         model.load_state_dict(weights)
@@ -248,10 +258,8 @@ class Plain:
         index = self._rules.index(round, 0).tolist()
         request = self._cache.request(index, round)
         answers = self._clients(_Downlink(round, self._taught, self._fresh, request))
-        if request:
-            self._cache.update(request, aggregate([answer.labels for answer in answers], self._options.beta), round)
-        self._taught = index
-        self._fresh = {sample: self._cache.entries[sample][0] for sample in request}
+        self._taught, self._fresh = index, aggregate(answers, self._options.beta)
+        self._cache.update(self._fresh, round)
         self._learner.distil(self._public[index], self._cache.labels(index))
         accuracy = self._learner.evaluate(*self._test)
         return PlainRound(
@@ -276,10 +284,15 @@ class Plain:
                 ("private", private.train_images, private.train_labels, train),
                 ("test", private.test_images, private.test_labels, test),
             ):
-                pair = torch.from_numpy(images[share]), torch.from_numpy(labels[share])
+                pair = _as_distributed(images[share]), torch.from_numpy(labels[share])
                 torch.save(pair, site.data(f"{name}-{client}"))
             torch.save(weights, site.data(f"model-{client}"))
             torch.save({}, site.data(f"cache-{client}"))
+
+
+def _as_distributed(images: npt.NDArray[np.uint8]) -> Tensor:
+    """u8[n, H, W, C]: the channels of a pixel side by side, as image files and torchvision's datasets have them."""
+    return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 2, 3, 1)))
 
 
 def plain(options: ScarletConfig, config: Config) -> list[Lap]:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-_MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2  # mallopt(3)
+_MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD, _MXFAST = -3, -1, -2, 1  # mallopt(3)
 
 
 @dataclass(slots=True)
@@ -103,3 +103,4 @@ def keep_freed_memory() -> None:
     mallopt(_MMAP_THRESHOLD, 32 << 20)
     mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
     mallopt(_TOP_PAD, 64 << 20)
+    mallopt(_MXFAST, 0)  # small pieces that are set aside are put in order whenever a large one is freed

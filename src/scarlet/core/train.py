@@ -133,8 +133,12 @@ def load_parameters(model: nn.Module, parameters: Values) -> None:
 @contextmanager
 def layers_draw_from(rng: np.random.Generator) -> Iterator[None]:
     """Let layers that draw by themselves, such as dropout, draw from a named stream, and not from what came before."""
+    seed = int(rng.integers(2**63))
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(rng.integers(2**63)))
+        if torch.accelerator.is_available():
+            torch.manual_seed(seed)
+        else:  # the same; the other takes half a millisecond to tell devices that are not there
+            torch.default_generator.manual_seed(seed)
         yield
 
 
