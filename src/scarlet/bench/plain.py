@@ -15,6 +15,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -290,7 +291,7 @@ class Plain:
             torch.save({}, site.data(f"cache-{client}"))
 
 
-def _as_distributed(images: npt.NDArray[np.uint8]) -> Tensor:
+def _as_distributed(images: npt.NDArray[Any]) -> Tensor:
     """u8[n, H, W, C]: the channels of a pixel side by side, as image files and torchvision's datasets have them."""
     return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 2, 3, 1)))
 

@@ -34,7 +34,7 @@ class Labels:
     def digest(self) -> bytes:
         """A fingerprint of the values, and of the samples that they belong to."""
         content = blake2b(self.index.astype("<i8").tobytes(), digest_size=DIGEST_BYTES)
-        content.update(self.value.astype("<f4").tobytes())
+        content.update(self.value.astype("<f4", copy=False).tobytes())
         return content.digest()
 
 

@@ -74,10 +74,12 @@ class _Mean(Fold):
 
     def finish(self) -> Labels:
         answers = self._answers + self._whole
-        answered = answers > 0
-        total = (self._bits - _MIDDLE_BITS * answers[:, np.newaxis])[answered].astype(np.float64)
-        rows = total / total.sum(axis=1, keepdims=True)
-        index = self._request[answered]
+        index, total = self._request, self._bits - _MIDDLE_BITS * answers[:, np.newaxis]
+        if not self._whole:  # some samples may be nobody's
+            answered = answers > 0
+            index, total = index[answered], total[answered]
+        rows = total.astype(np.float64)
+        rows /= rows.sum(axis=1, keepdims=True)
         if self._keep is not None:
             kept = self._keep(rows)
             index, rows = index[kept], rows[kept]
