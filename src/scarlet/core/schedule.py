@@ -8,10 +8,10 @@ client whether it came to the right ones.
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, field
 
 import numpy as np
+from zlib_ng.zlib_ng import crc32
 
 from scarlet.core.cache import ABSENT, CacheTable, Delta, NoCache
 from scarlet.core.federation import Federation
@@ -128,7 +128,7 @@ class Known:
 
 def checksum(stamps: Stamps) -> int:
     """CRC-32 of the stamps, as little-endian words of 32 bits."""
-    return zlib.crc32(stamps.astype("<i4", copy=False).tobytes())
+    return crc32(stamps.astype("<i4", copy=False).tobytes())
 
 
 def _table(stamps: Stamps) -> CacheTable:

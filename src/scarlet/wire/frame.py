@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass
+
+from zlib_ng.zlib_ng import crc32
 
 from scarlet.errors import MessageError
 
@@ -29,7 +30,7 @@ class Frame:
 def wrap(kind: int, round: int, attempt: int, body: bytes) -> bytes:
     """Frame a body."""
     header = _HEADER.pack(MAGIC, VERSION, kind, attempt, round, len(body), 0)[:_CHECKED]
-    return header + struct.pack("<I", zlib.crc32(body, zlib.crc32(header))) + body
+    return header + struct.pack("<I", crc32(body, crc32(header))) + body
 
 
 def split(data: bytes) -> list[bytes]:
@@ -56,6 +57,6 @@ def unwrap(message: bytes | Frame) -> Frame:
     if length != len(message) - SIZE:
         raise MessageError(f"the message announces {length} bytes and carries {len(message) - SIZE}")
     body = memoryview(message)[SIZE:]
-    if checksum != zlib.crc32(body, zlib.crc32(message[:_CHECKED])):
+    if checksum != crc32(body, crc32(message[:_CHECKED])):
         raise MessageError("the message's checksum is wrong: it was changed on its way")
     return Frame(kind, round, attempt, body)
