@@ -426,12 +426,31 @@ def test_what_did_not_fit_on_a_full_disk_is_not_counted_as_saved(room: int) -> N
     assert loaded(disk) == expected(3)
 
 
+def test_of_a_part_only_its_own_bytes_are_read(tmp_path: Path) -> None:
+    read: list[int] = []
+
+    class Counting(Folder):
+        def read(self, name: str, start: int = 0, length: int = -1) -> bytes:
+            found = super().read(name, start, length)
+            read.append(len(found))
+            return found
+
+    parts: State = {f"client-{k}": {"model": np.full(1000, k), "empty": np.zeros((0, 3))} for k in range(50)}
+    Store(Folder(tmp_path)).save(Snapshot(1, {}, parts))
+    found = Store(Counting(tmp_path)).load()
+    assert found is not None
+    size = (tmp_path / "1.safetensors").stat().st_size
+    read.clear()
+    assert content(dict(found.parts)) == content(parts)
+    assert sum(read) == size
+
+
 def test_a_checkpoint_that_could_not_be_read_once_is_not_lost(tmp_path: Path) -> None:
     class Flaky(Folder):
-        def read(self, name: str) -> bytes:
+        def read(self, name: str, start: int = 0, length: int = -1) -> bytes:
             if name == "3.json":
                 raise OSError(errno.EIO, "Input/output error")
-            return super().read(name)
+            return super().read(name, start, length)
 
     written(Folder(tmp_path), 3)
     assert loaded(Flaky(tmp_path)) == expected(2)

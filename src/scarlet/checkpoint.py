@@ -9,26 +9,31 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
+import struct
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
+from zlib_ng.zlib_ng import crc32
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 _KEPT = 2  # the newest checkpoint, and the one to fall back to
+_LENGTH = struct.Struct("<Q")
 
 
 class Disk(Protocol):
     """What a checkpoint needs of a file system; names are files of one directory."""
 
-    def read(self, name: str) -> bytes: ...
+    def read(self, name: str, start: int = 0, length: int = -1) -> bytes:
+        """What a file holds, or so many bytes of it."""
+        ...
 
     def write(self, name: str, data: bytes) -> None: ...
 
@@ -50,8 +55,10 @@ class Folder:
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
 
-    def read(self, name: str) -> bytes:
-        return (self.path / name).read_bytes()
+    def read(self, name: str, start: int = 0, length: int = -1) -> bytes:
+        with (self.path / name).open("rb") as file:
+            file.seek(start)
+            return file.read(length)
 
     def write(self, name: str, data: bytes) -> None:
         (self.path / name).write_bytes(data)
@@ -157,19 +164,47 @@ class _Parts(Mapping[str, Arrays]):
 
     disk: Disk
     files: Mapping[str, str]  # part -> file
+    _tables: dict[str, _Table] = field(default_factory=dict)
 
     def __getitem__(self, part: str) -> Arrays:
-        return {
-            name.removeprefix(f"{part}/"): array
-            for name, array in load(self.disk.read(self.files[part])).items()
-            if name.startswith(f"{part}/")
-        }
+        file = self.files[part]
+        if file not in self._tables:
+            self._tables[file] = _Table.of(self.disk, file)
+        return load(self._tables[file].only(part, self.disk, file))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)
 
     def __len__(self) -> int:
         return len(self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Where in a file of safetensors the arrays of each part lie: after a table in JSON, and the length of that."""
+
+    parts: Mapping[str, Mapping[str, Mapping[str, Any]]]  # part -> array -> its entry
+    end: int  # of the table
+
+    @classmethod
+    def of(cls, disk: Disk, file: str) -> _Table:
+        (length,) = _LENGTH.unpack(disk.read(file, 0, _LENGTH.size))
+        parts: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
+        for name, entry in json.loads(disk.read(file, _LENGTH.size, length)).items():
+            part, _, array = name.partition("/")
+            parts[part][array] = entry
+        return cls(parts, _LENGTH.size + length)
+
+    def only(self, part: str, disk: Disk, file: str) -> bytes:
+        """What a file of that part alone would hold."""
+        entries, content, size = {}, [], 0
+        for name, entry in self.parts[part].items():
+            first, last = entry["data_offsets"]
+            entries[name] = {**entry, "data_offsets": (size, size + last - first)}
+            content.append(disk.read(file, self.end + first, last - first))
+            size += last - first
+        table = json.dumps(entries).encode()
+        return b"".join([_LENGTH.pack(len(table)), table, *content])
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +228,7 @@ class _Manifest:
 
 def _digest(content: bytes) -> str:
     """Tells a damaged file from a whole one; a checkpoint is written after every round, and this must be quick."""
-    return f"{len(content)}-{zlib.crc32(content):08x}"
+    return f"{len(content)}-{crc32(content):08x}"
 
 
 def _is_manifest(name: str) -> bool:

@@ -28,10 +28,11 @@ class SimulatedDisk:
     _names: dict[str, _File] = field(default_factory=dict)  # as a running process sees them
     _lasting: dict[str, _File] = field(default_factory=dict)  # as they are after a crash
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, start: int = 0, length: int = -1) -> bytes:
         if name not in self._names:
             raise FileNotFoundError(errno.ENOENT, "No such file", name)
-        return self._names[name].content
+        content = self._names[name].content
+        return content[start:] if length < 0 else content[start : start + length]
 
     def write(self, name: str, data: bytes) -> None:
         self._step()
