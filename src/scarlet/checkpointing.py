@@ -15,7 +15,7 @@ from scarlet.core.persist import Array, server_arrays, server_numbers
 from scarlet.core.server import Server
 from scarlet.errors import ConfigError, ScarletError
 from scarlet.models.registry import Weights
-from scarlet.transport.host import model_arrays
+from scarlet.transport.sites import model_arrays
 
 _SERVER, _CLIENT = "server", "client-"
 _ACCEPTED = "accepted."  # what the server remembers of one client

@@ -26,8 +26,9 @@ from scarlet.models.registry import ModelFactory, Weights, initial_weights
 from scarlet.problem import Data, Problem, prepare
 from scarlet.records import RunResult, summarise
 from scarlet.run_directory import RunDirectory
-from scarlet.transport.host import Setup, samples, weights_digest, weights_of
+from scarlet.transport.host import Setup, samples, weights_digest
 from scarlet.transport.local import LocalTransport, default_workers
+from scarlet.transport.sites import weights_of
 from scarlet.transport.troubles import Troubles
 from scarlet.wire.codecs import codec
 from scarlet.wire.ledger import Ledger

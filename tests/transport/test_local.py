@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from scarlet.core.federation import Federation
 from scarlet.core.server import Server
@@ -232,6 +233,29 @@ def test_answers_after_the_deadline_come_in_the_next_exchange_and_nobody_is_aske
         late = sorted(transport.exchange(downlinks))
     with LocalTransport(setup(), data(), 2) as transport:
         assert late == sorted(transport.exchange(downlinks))
+
+
+def test_one_worker_answers_nothing_after_the_deadline_either() -> None:
+    downlinks = server().open_round()
+    with LocalTransport(setup(), data(), 1, deadline=1e-9) as transport:
+        assert list(transport.exchange(downlinks)) == []
+        transport._deadline = math.inf
+        assert {sender for sender, _ in transport.exchange(downlinks)} == set(range(CLIENTS))
+
+
+def many_layers() -> nn.Module:
+    """More weights than file descriptors can be sent at once."""
+    layers = (nn.Linear(CLASSES, CLASSES, bias=False) for _ in range(300))
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(SHAPE), CLASSES), *layers)
+
+
+def test_a_model_may_have_hundreds_of_weights() -> None:
+    deep = replace(setup(), factory=many_layers, weights=initial_weights(many_layers, 0))
+    downlinks, answers = server().open_round(), []
+    for workers in (1, 2):
+        with LocalTransport(deep, data(), workers) as transport:
+            answers.append(sorted(transport.exchange(downlinks)))
+    assert len(answers[0]) >= CLIENTS and answers[0] == answers[1]
 
 
 def test_answers_that_come_while_states_are_asked_for_are_not_lost() -> None:

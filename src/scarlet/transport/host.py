@@ -20,7 +20,7 @@ from scarlet.core.rng import stream
 from scarlet.core.train import Samples, Training, work
 from scarlet.core.types import Images, Index, Job, Result
 from scarlet.models.registry import ModelFactory, Weights
-from scarlet.transport.sites import Arrays, Site, Sites, in_memory, site_bytes
+from scarlet.transport.sites import Arrays, Site, Sites, in_memory, site_bytes, weights_of
 from scarlet.transport.troubles import Troubles
 from scarlet.wire.codecs import codec
 
@@ -178,20 +178,6 @@ class Host:
             samples(data.train_images[private], data.train_labels[private], setup.device),
             samples(data.test_images[test], data.test_labels[test], setup.device),
         )
-
-
-def model_arrays(weights: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-    """A model's weights and buffers, copied, so that training can go on."""
-    return {f"model.{name}": value.detach().cpu().numpy().copy() for name, value in weights.items()}
-
-
-def weights_of(saved: Mapping[str, Array]) -> Weights:
-    """The weights and buffers among saved arrays."""
-    return {
-        name.removeprefix("model."): torch.from_numpy(np.array(array))
-        for name, array in saved.items()
-        if name.startswith("model.")
-    }
 
 
 def samples(images: Images, labels: npt.NDArray[np.int64], device: str) -> Samples:

@@ -28,6 +28,7 @@ from scarlet.core.train import clock
 from scarlet.data.shares import Shares
 from scarlet.errors import ScarletError
 from scarlet.transport.host import Host, Resident, Setup
+from scarlet.transport.sites import model_arrays, weights_of
 
 _PIPE_HEAD = 4  # bytes before each object in a pipe, which say how long it is
 
@@ -77,7 +78,8 @@ class LocalTransport:
             Shares.save(setup.test, Path(folder), "test")
             setup = replace(setup, private=(), test=())
             try:
-                self._workers = [_Worker(setup, Path(folder), share, saved) for share in shares]
+                for share in shares:
+                    self._workers.append(_Worker(setup, Path(folder), share, saved))
                 for worker in self._workers:
                     worker.ready()
             except BaseException:
@@ -92,10 +94,10 @@ class LocalTransport:
         end = time.monotonic() + self._deadline
         if self._host is not None:
             for number, messages in self._host.exchange(downlinks):
+                if time.monotonic() > end:
+                    return
                 for message in messages:
                     yield number, message
-                    if time.monotonic() > end:
-                        return
         for number in downlinks:
             self._kept.pop(number, None)
         for number, worker in enumerate(self._workers):
@@ -180,7 +182,9 @@ class _Worker:
         context.set_forkserver_preload(["scarlet.transport.local"])
         self.connection, theirs = context.Pipe()
         self.spent = context.RawValue(ctypes.c_double)  # shared, so that a busy worker need not be asked
-        arguments = theirs, setup, folder, clients, saved, self.spent
+        # As tensors, each of the weights would be sent as a file descriptor, of which some 250 can be.
+        weights = model_arrays(setup.weights)
+        arguments = theirs, replace(setup, weights={}), weights, folder, clients, saved, self.spent
         self._process: ForkServerProcess = context.Process(
             target=_serve, args=arguments, daemon=True, name=f"scarlet-{clients.start}"
         )
@@ -253,6 +257,7 @@ class _Worker:
 def _serve(
     connection: Connection,
     setup: Setup,
+    weights: Mapping[str, Array],
     folder: Path,
     clients: range,
     saved: Mapping[int, Mapping[str, Array]],
@@ -263,7 +268,8 @@ def _serve(
     torch.set_num_threads(1)
     keep_freed_memory()
     try:
-        setup = replace(setup, private=Shares(folder, "private"), test=Shares(folder, "test"))
+        private, test = Shares(folder, "private"), Shares(folder, "test")
+        setup = replace(setup, weights=weights_of(weights), private=private, test=test)
         host = Host(setup, _load(folder), clients, saved)
         while True:
             connection.send(None)

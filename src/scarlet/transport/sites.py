@@ -42,8 +42,21 @@ class Site:
 
     def arrays(self) -> dict[str, Array]:
         """All that it remembers: its protocol state and its model, not copied where that can be helped."""
-        model = {f"model.{name}": value.detach().cpu().numpy() for name, value in self.model.state_dict().items()}
-        return client_arrays(self.client.state) | model
+        return client_arrays(self.client.state) | model_arrays(self.model.state_dict())
+
+
+def model_arrays(weights: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+    """A model's weights and buffers as arrays, which share the memory of what is on the CPU."""
+    return {f"model.{name}": value.detach().cpu().numpy() for name, value in weights.items()}
+
+
+def weights_of(saved: Mapping[str, Array]) -> dict[str, torch.Tensor]:
+    """The weights and buffers among saved arrays, copied."""
+    return {
+        name.removeprefix("model."): torch.from_numpy(np.array(array))
+        for name, array in saved.items()
+        if name.startswith("model.")
+    }
 
 
 def site_bytes(method: Method, federation: Federation, weights: int, images: int) -> int:
