@@ -169,7 +169,12 @@ def test_batch_norm_counts_the_batches_of_its_own_client_only() -> None:
     tasks = ragged(tiny())
     check(tasks)
     counts = [int(each.model.state_dict()["1.num_batches_tracked"]) for each in tasks]
-    assert counts == [2 * (2 + 3), 2 * (2 + 3), 2 * 1, 2 * (4 + 3), 2 * (1 + 3)]  # epochs x (distilled + fitted)
+    assert counts == [2 * (2 + 3), 2 * (2 + 3), 2 * 1, 2 * (4 + 3), 2 * (1 + 2)]  # epochs x (distilled + fitted)
+
+
+def test_an_image_that_would_be_left_alone_is_in_the_batch_before() -> None:
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 6), nn.BatchNorm1d(6), nn.Linear(6, CLASSES))
+    check([task(client, flat, private, teacher(np.arange(9), client)) for client, private in enumerate((17, 9, 16))])
 
 
 def test_nobody_has_a_teacher_in_the_first_round() -> None:

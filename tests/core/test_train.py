@@ -14,7 +14,7 @@ from torch.nn import functional
 from scarlet.core.method import Method
 from scarlet.core.rng import stream
 from scarlet.core.server_model import ServerModel
-from scarlet.core.train import Samples, Training, distil, evaluate, fit, predict, scaled, work
+from scarlet.core.train import Samples, Training, distil, ends_of_batches, evaluate, fit, predict, scaled, work
 from scarlet.core.types import Index, Job, Labels
 from scarlet.data import Augment
 from scarlet.parts.aggregate import mean
@@ -87,6 +87,27 @@ def test_fit_lowers_the_loss_and_separates_an_easy_set() -> None:
     accuracy, after = evaluate(model, samples)
     assert before > 0.9 and reported < 0.2 and after < 0.2
     assert accuracy == 1.0
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 49, 50, 51, 52, 100, 101])
+def test_batches_are_full_but_for_the_last_and_nobody_is_left_alone(count: int, size: int) -> None:
+    batches = [len(batch) for batch in np.split(np.arange(count), ends_of_batches(count, size))]
+    assert sum(batches) == count and all(length == size for length in batches[:-1])
+    assert 0 < batches[-1] <= size + 1
+    assert (batches[-1] == 1) == (count == 1 or size == 1)
+    assert (batches[-1] == size + 1) == (size > 1 and count > 1 and count % size == 1)
+
+
+def test_a_model_whose_batch_norm_needs_two_images_is_trained_on_one_more_than_a_batch() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, CLASSES))
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        model.train()(torch.zeros(1, 1, 6, 6))
+    samples = easy(HOW.batch_size + 1)
+    losses = [fit(model, samples, HOW, np.random.default_rng(epoch)) for epoch in range(20)]
+    assert losses[-1] < losses[0] / 2
 
 
 def test_fit_reports_the_mean_loss_of_its_last_epoch() -> None:

@@ -243,7 +243,11 @@ class _Pool:
         counts, device = np.array(self.counts), self.images.device
         firsts = np.cumsum(counts) - counts
         for begun in range(0, max(self.counts), size):
-            lengths = np.clip(counts - begun, 0, size)
+            left = counts - begun
+            lengths = np.clip(left, 0, size)
+            if size > 1:  # whoever would be left alone was in the batch before, as in `ends_of_batches`
+                lengths[left == size + 1] = size + 1
+                lengths[(left == 1) & (begun > 0)] = 0
             for length in np.unique(lengths[lengths > 0]):
                 members = np.flatnonzero(lengths == length)
                 everybody = len(members) == len(counts)

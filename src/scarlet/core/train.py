@@ -1,4 +1,4 @@
-"""The only place that runs a model: fit, distil, predict and evaluate, on tensors that stay in memory."""
+"""What is done with one model: fit, distil, predict and evaluate, on tensors that stay in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ _R = TypeVar("_R")
 
 
 class Clock:
-    """Adds up the seconds that this process spends in the functions that it is put on, nested calls once."""
+    """Adds up the processor's seconds in the functions that it is put on, nested calls once.
+
+    Those of the calling thread: where models are run in one thread, that is all, and no other process adds to it.
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -41,12 +44,12 @@ class Clock:
         def timed(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             if getattr(self._thread, "busy", False):
                 return function(*args, **kwargs)
-            started, self._thread.busy = time.perf_counter(), True
+            started, self._thread.busy = time.thread_time(), True
             try:
                 return function(*args, **kwargs)
             finally:
                 self._thread.busy = False
-                self.seconds += time.perf_counter() - started
+                self.seconds += time.thread_time() - started
 
         return timed
 
@@ -218,8 +221,7 @@ def _train(
     for _ in range(epochs):
         order = rng.permutation(count)
         total = torch.zeros((), device=device)
-        for start in range(0, count, how.batch_size):
-            batch = order[start : start + how.batch_size]
+        for batch in np.split(order, ends_of_batches(count, how.batch_size)):
             scores = forward(model, scaled(views.batch(batch, rng)), how.batch_size)
             loss = loss_of(scores, torch.from_numpy(batch).to(device))
             gradients = torch.autograd.grad(loss, weights, allow_unused=True)
@@ -230,6 +232,14 @@ def _train(
             total += loss.detach() * len(batch)
         mean_loss = float(total) / count
     return mean_loss
+
+
+def ends_of_batches(count: int, size: int) -> range:
+    """Where batches of so many images end, but for the last, which may be shorter.
+
+    An image that would be left alone goes into the batch before it, because batch norm cannot do with one.
+    """
+    return range(size, count - (size > 1), size)
 
 
 def _scores(model: nn.Module, images: Tensor) -> Iterator[Tensor]:
