@@ -33,7 +33,7 @@ SETTINGS = ((10, 10), (100, 10), (1_000, 10), (10_000, 10), (1_000, 100))  # cli
 
 
 class Gauge:
-    """A watcher that notes when each round was over, and the peak of memory after the last."""
+    """A watcher that notes when each round was written down, and the peak of memory after the last."""
 
     def __init__(self) -> None:
         self.started = time.perf_counter()

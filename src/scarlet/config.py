@@ -48,13 +48,15 @@ class Config:
     uplink_bits: Annotated[int | None, Doc("bits of a label's entry, from clients; None: as the method has it")] = None
     downlink_bits: Annotated[int | None, Doc("bits of a label's entry, from the server; None: the same")] = None
     workers: Annotated[
-        int | None, Doc("worker processes; None: one for each core, or one for a GPU; the result is the same")
+        int | None,
+        Doc("worker processes; None: one a core, or one for a GPU; the result is the same, batched to rounding"),
     ] = None
     engine: Annotated[
         EngineName, Doc("how models are laid out and run, or batched: many clients at once; auto: whatever is quickest")
     ] = "auto"
     clients_in_memory: Annotated[
-        int | None, Doc("clients kept in memory, the others on disk; None: 2 GB of them; the result is the same")
+        int | None,
+        Doc("clients kept in memory, others on disk; None: 2 GB; the result is the same, batched to rounding"),
     ] = None
     device: Annotated[str, Doc("where models run: cpu, cuda, cuda:1")] = "cpu"
 

@@ -53,7 +53,7 @@ def finished(directory: Path) -> RunResult | None:
 
 
 class RunDirectory:
-    """Writes a run as it goes: each round is on disk before the next begins."""
+    """Writes a run as it goes: each round is on disk before the next is over."""
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
         self.path = path if resume else check_free(path)

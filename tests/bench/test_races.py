@@ -136,7 +136,7 @@ def test_ours_hands_in_the_rounds_after_the_first_with_the_computing_of_workers_
 
 def test_a_clock_counts_a_call_within_a_call_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([1.0, 4.0, 10.0, 11.0])
-    monkeypatch.setattr("scarlet.core.train.time.perf_counter", lambda: next(ticks))
+    monkeypatch.setattr("scarlet.core.train.time.thread_time", lambda: next(ticks))
     fresh = Clock()
     inner: Callable[[], int] = fresh(lambda: 7)
     outer = fresh(lambda: inner() + 1)

@@ -8,7 +8,7 @@ from torch import Tensor
 from scarlet.core.rng import stream
 from scarlet.data import Augment
 from scarlet.data import augment as augmenting
-from scarlet.data.augment import Views, augment
+from scarlet.data.augment import Views
 
 Move = tuple[int, int, bool]  # down, right, mirrored
 
@@ -19,6 +19,11 @@ def pictures(count: int) -> Tensor:
     """Bytes from 1 up without any likeness, so that a window of one is found in one place only."""
     rng = np.random.default_rng(count)
     return torch.from_numpy(rng.integers(1, 256, (count, 3, HEIGHT, WIDTH), np.uint8))
+
+
+def augment(images: Tensor, how: Augment, rng: np.random.Generator) -> Tensor:
+    """All images in one batch."""
+    return Views(images, how).batch(np.arange(len(images)), rng)
 
 
 def moves(before: Tensor, after: Tensor, padding: int) -> list[Move]:

@@ -19,11 +19,12 @@ from flwr.simulation import run_simulation
 from scarlet.config import Config
 from scarlet.core.rng import draw, stream
 from scarlet.core.server_model import ServerModel
-from scarlet.core.train import Samples, clock, distil, evaluate, fit, predict
+from scarlet.core.train import clock, distil, evaluate, fit, predict
 from scarlet.core.types import Labels
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.models.registry import initial_weights
 from scarlet.problem import Problem, prepare
+from scarlet.transport.host import samples
 
 _JOB = "SCARLET_BENCH_JOB"  # workers of the simulation are processes, and inherit it
 
@@ -49,11 +50,6 @@ def public() -> torch.Tensor:
     return torch.from_numpy(problem().data.public)
 
 
-def samples(images: Any, labels: Any) -> Samples:
-    """Images and classes as tensors."""
-    return Samples(torch.from_numpy(images), torch.from_numpy(labels))
-
-
 @client_app.train()
 def client(message: Message, context: Context) -> Message:
     """A client's part of a round; its model lives in the context's state."""
@@ -72,8 +68,8 @@ def client(message: Message, context: Context) -> Message:
         distil(model, public(), Labels(taught, value), how, rng)
     own, test = known.private[number], known.test[number]
     rng = stream(how.seed, "client", client=number, round=round, purpose="fit")
-    fit(model, samples(private.train_images[own], private.train_labels[own]), how, rng)
-    accuracy, _ = evaluate(model, samples(private.test_images[test], private.test_labels[test]))
+    fit(model, samples(private.train_images[own], private.train_labels[own], "cpu"), how, rng)
+    accuracy, _ = evaluate(model, samples(private.test_images[test], private.test_labels[test], "cpu"))
     labels = predict(model, public(), arrays["request"].numpy())
 
     context.state["model"] = ArrayRecord(model.state_dict())
@@ -88,7 +84,7 @@ def server(grid: Grid, context: Context) -> None:
     federation, private = known.federation, known.data.private
     model = known.factory()
     model.load_state_dict(initial_weights(known.factory, federation.seed))
-    learner = ServerModel(model, public(), samples(private.test_images, private.test_labels), known.training)
+    learner = ServerModel(model, public(), samples(private.test_images, private.test_labels, "cpu"), known.training)
     method = dsfl(DsflConfig())
     taught = Labels(np.empty(0, np.int64), np.empty((0, federation.classes), np.float32))
     nodes = _nodes(grid, federation.clients)

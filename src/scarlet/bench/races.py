@@ -26,12 +26,13 @@ def races(
     names: Sequence[str], rounds: int, data_dir: Path | None, flower_env: Path | None, engine: EngineName = "auto"
 ) -> Iterator[Race]:
     """The races over some works; what cannot be run is left out, with a line that says why."""
+    embedded = next(work for work in TRAINING if work.name == "embedded")
     works = {work.name: work if engine == "auto" else work.under(engine) for work in TRAINING}
     for name in names:
         if name == SERVER:
             yield _server()
         elif name == OVERHEAD:
-            yield _overhead(works["embedded"], rounds, flower_env)
+            yield _overhead(embedded, rounds, flower_env)
         elif works[name].needs_files and data_dir is None:
             _say(f"{name} is left out: it needs CIFAR-10 and CIFAR-100; name their folder with --data-dir")
         else:

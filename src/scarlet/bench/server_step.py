@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from scarlet.bench.laps import Lap
+from scarlet.bench.laps import Lap, Withdrawn
 from scarlet.bench.plain import Answer, Cache, aggregate
 from scarlet.core.federation import Federation
 from scarlet.core.schedule import Known, Rules
@@ -85,7 +85,9 @@ def delivered(given: Values, samples: torch.Tensor) -> Iterator[Connection]:
     process = context.Process(target=_deliver, args=(theirs, given, samples, sent, read))
     process.start()
     try:
-        sent.wait()
+        while not sent.wait(timeout=1):
+            if not process.is_alive():
+                raise Withdrawn(f"plain's pool ended with exit code {process.exitcode}")
         yield ours
     finally:
         read.set()

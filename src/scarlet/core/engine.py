@@ -48,7 +48,8 @@ class Engine:
 def choose(name: EngineName, factory: Callable[[], nn.Module], plan: Plan) -> Engine:
     """The engine of that name.
 
-    auto decides by the model, the kind of device and the plan alone, so that a run gives the same bits every time.
+    auto decides by the model, the kind of device, the plan and whether there is a compiler, never by a stopwatch, so
+    that a run gives the same bits every time on such a machine.
     """
     on_a_cpu = torch.device(plan.device).type == "cpu"
     obstacle = why_not(factory, plan.image) if name == "batched" or (name == "auto" and not on_a_cpu) else None

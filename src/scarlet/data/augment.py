@@ -15,13 +15,8 @@ Places = npt.NDArray[np.int64]
 _AT_ONCE = 4096  # images whose canvas is made once; of more, each batch has its own, so that memory stays bounded
 
 
-def augment(images: Tensor, how: Augment, rng: np.random.Generator) -> Tensor:
-    """Shift each image by up to `padding` pixels in both directions over black, and mirror half of them."""
-    return Views(images, how).batch(np.arange(len(images)), rng)
-
-
 class Views:
-    """Images from which batches are taken, shifted and mirrored anew each time.
+    """Images of which batches are taken: shifted anew by up to `padding` pixels both ways over black, half mirrored.
 
     The images lie on black canvases, with their mirror images after them, so that a row of a shifted image is a run of
     memory, and a batch is so many runs. With `channels_last` the channels of a pixel lie together, in batches too.
