@@ -15,7 +15,17 @@ from scarlet.bench.laps import Contestant, Lap, Race, Withdrawn
 from scarlet.bench.ours import ours
 from scarlet.bench.plain import aggregate
 from scarlet.bench.results import Circumstances, cells, section, update
-from scarlet.bench.server_step import answers, delivered, encoded, opened, ours_step, plain_step, received
+from scarlet.bench.server_step import (
+    answers,
+    bare_step,
+    delivered,
+    encoded,
+    in_order,
+    opened,
+    ours_step,
+    plain_step,
+    received,
+)
 from scarlet.bench.works import TRAINING
 from scarlet.cli import main
 from scarlet.core.federation import Federation
@@ -117,10 +127,13 @@ def test_the_servers_of_both_come_to_the_same_labels() -> None:
         assert np.array_equal(torch.stack([answer.labels for answer in read]).numpy(), given)
         loop = aggregate(read, ScarletConfig().beta)
     assert list(loop) == closed.taught.index.tolist()
-    np.testing.assert_allclose(torch.stack(list(loop.values())).numpy(), closed.taught.value, atol=1e-6)
+    bare = in_order([torch.from_numpy(value) for value in given], ScarletConfig().beta)
+    for labels in (list(loop.values()), bare):
+        np.testing.assert_allclose(torch.stack(labels).numpy(), closed.taught.value, atol=1e-6)
     for codec in races.CODECS:
         assert ours_step(ScarletConfig(), given, codec, federation).seconds > 0
-    assert plain_step(ScarletConfig(), given, federation).seconds > 0
+    for step in (plain_step, bare_step):
+        assert step(ScarletConfig(), given, federation).seconds > 0
 
 
 def test_ours_hands_in_the_rounds_after_the_first_with_the_computing_of_workers_and_server() -> None:

@@ -219,9 +219,14 @@ def aggregate(answers: Sequence[Answer], beta: float) -> dict[int, Tensor]:
             given[int(sample)].append(label)
     labels = {}
     for sample, its in given.items():
-        raised = torch.stack(its).mean(dim=0) ** beta
-        labels[sample] = raised / raised.sum()
+        labels[sample] = sharpened_mean(its, beta)
     return labels
+
+
+def sharpened_mean(labels: list[Tensor], beta: float) -> Tensor:
+    """The mean of a sample's labels, by Enhanced ERA."""
+    raised = torch.stack(labels).mean(dim=0) ** beta
+    return raised / raised.sum()
 
 
 class Plain:

@@ -48,7 +48,10 @@ def _training(work: Work, rounds: int, data_dir: Path | None) -> Race:
 
 def _server() -> Race:
     options, given = ScarletConfig(), server_step.answers()
-    contestants = [Contestant("plain", _several(partial(server_step.plain_step, options, given)))]
+    contestants = [
+        Contestant("plain", _several(partial(server_step.plain_step, options, given))),
+        Contestant("a bare loop", _several(partial(server_step.bare_step, options, given))),
+    ]
     for codec in CODECS:
         step = partial(server_step.ours_step, options, given, codec)
         contestants.append(Contestant(f"ours, {codec}", _several(step)))
