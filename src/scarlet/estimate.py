@@ -71,7 +71,8 @@ def _seconds_per_image(problem: Problem) -> tuple[float, float]:
     """Seconds to train on one image, and to look at one, on one thread."""
     config, private = problem.config, problem.data.private
     model = problem.factory().to(config.device)
-    batch = samples(private.train_images[: config.batch_size], private.train_labels[: config.batch_size], config.device)
+    images, labels = private.train_images[: config.batch_size], private.train_labels[: config.batch_size]
+    batch = samples(images, labels, model, config.device)
     one_epoch, rng = replace(problem.training, local_epochs=1), np.random.default_rng(0)
     train = _seconds_of(lambda: fit(model, batch, one_epoch, rng))
     look = _seconds_of(lambda: evaluate(model, batch))
@@ -88,6 +89,8 @@ def _seconds_of(step: Callable[[], object]) -> float:
 def _memory(method: Method, problem: Problem, workers: int) -> float:
     resident, federation, config = problem.resident, problem.federation, problem.config
     data = 2 * (resident.train_images.nbytes + resident.test_images.nbytes) + (1 + workers) * resident.public.nbytes
+    if problem.engine.channels_last:  # the server's model looks at copies
+        data += resident.test_images.nbytes + resident.public.nbytes
     weights = sum(int(value.nbytes) for value in problem.factory().state_dict().values())
     images = len(problem.private[0]) * resident.train_images[0].nbytes
     images += len(problem.test[0]) * resident.test_images[0].nbytes

@@ -26,7 +26,7 @@ from scarlet.models.registry import ModelFactory, Weights, initial_weights
 from scarlet.problem import Data, Problem, prepare
 from scarlet.records import RunResult, summarise
 from scarlet.run_directory import RunDirectory
-from scarlet.transport.host import Setup, samples, weights_digest
+from scarlet.transport.host import Setup, resident, samples, weights_digest
 from scarlet.transport.local import LocalTransport, default_workers
 from scarlet.transport.sites import weights_of
 from scarlet.transport.troubles import Troubles
@@ -190,8 +190,8 @@ def _server_model(setup: Setup, problem: Problem, *, apart: bool) -> ServerModel
     private = problem.data.private
     return ServerModel(
         model.to(setup.device),
-        torch.from_numpy(problem.data.public).to(setup.device),
-        samples(private.test_images, private.test_labels, setup.device),
+        resident(problem.data.public, model, setup.device),
+        samples(private.test_images, private.test_labels, model, setup.device),
         setup.training,
         apart=apart,
     )

@@ -14,9 +14,9 @@ from torch import nn
 import scarlet
 from scarlet.core import runtime
 from scarlet.core.engine import Engine, Plan, choose
-from scarlet.core.runtime import keep_freed_memory
-from scarlet.core.train import Samples, Training, evaluate, fit, parameters_of
-from scarlet.core.types import EngineName
+from scarlet.core.runtime import keep_freed_memory, laid_out_for
+from scarlet.core.train import Samples, Training, distil, evaluate, fit, parameters_of, predict, scaled
+from scarlet.core.types import EngineName, Labels
 from scarlet.data.datasets import Augment
 from scarlet.errors import ConfigError
 from scarlet.models.registry import ModelFactory, initial_weights, model_factory
@@ -127,6 +127,32 @@ def test_engines_agree_to_rounding_after_a_step(name: str) -> None:
     moved[moved == 1] = 0  # the counts of batches
     # A deep network with batch norm multiplies rounding errors from step to step, so more steps would say nothing.
     assert np.linalg.norm(trained[0] - trained[1]) < 1e-3 * np.linalg.norm(moved)
+
+
+@pytest.mark.parametrize("floats", [False, True])
+def test_images_laid_out_for_a_model_give_the_same_bits(floats: bool) -> None:
+    rng, start = np.random.default_rng(0), initial_weights(factory_of("cnn32"), 0)
+    images = torch.from_numpy(rng.integers(0, 256, (70, 3, 32, 32), dtype=np.uint8))
+    images = scaled(images) if floats else images
+    how, labels = Training(1, 1, 0.1, 0.1, 20, Augment(padding=2, flip=True), seed=0), torch.arange(70) % 10
+    found = []
+    for turned in (False, True):
+        model = chosen("channels-last", "cnn32").applied_to(factory_of("cnn32"))()
+        model.load_state_dict(start)
+        seen = laid_out_for(model, images) if turned else images
+        assert seen.is_contiguous() != turned and torch.equal(seen, images)
+        some = np.array([3, 60, 3, 11])
+        taught = Labels(some, predict(model, seen, some))
+        loss = distil(model, seen, taught, how, np.random.default_rng(1))
+        loss += fit(model, Samples(seen, labels), how, np.random.default_rng(2))
+        measured = evaluate(model, Samples(seen, labels))
+        found.append((loss, measured, parameters_of(model).tobytes(), taught.value.tobytes()))
+    assert found[0] == found[1]
+
+
+def test_images_for_a_model_that_is_not_laid_out_so_are_not_copied() -> None:
+    images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
+    assert laid_out_for(factory_of("cnn32")(), images) is images
 
 
 def tiny() -> nn.Module:

@@ -23,7 +23,7 @@ def pictures(count: int) -> Tensor:
 
 def augment(images: Tensor, how: Augment, rng: np.random.Generator) -> Tensor:
     """All images in one batch."""
-    return Views(images, how).batch(np.arange(len(images)), rng)
+    return next(Views(images, how).batches([np.arange(len(images))], rng))
 
 
 def moves(before: Tensor, after: Tensor, padding: int) -> list[Move]:
@@ -111,6 +111,22 @@ def test_an_empty_batch_stays_empty() -> None:
     assert augment(pictures(1)[:0], Augment(padding=4, flip=True), stream(0, "client")).shape == (0, 3, HEIGHT, WIDTH)
 
 
+@pytest.mark.parametrize("how", [Augment(2, True), Augment(0, True), Augment(0, False)])
+@pytest.mark.parametrize("at_once", [100, 5])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_batches_are_what_each_would_be_if_it_came_alone(
+    how: Augment, at_once: int, channels_last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(augmenting, "_AT_ONCE", at_once)
+    views = Views(pictures(40), how, channels_last=channels_last)
+    batches = np.split(np.random.default_rng(0).permutation(40), [4, 8, 15, 15, 16, 20, 24, 28, 32])
+    rng = stream(0, "client")
+    alone = [next(views.batches([batch], rng)) for batch in batches]
+    together = list(views.batches(batches, stream(0, "client")))
+    assert [len(each) for each in together] == [len(batch) for batch in batches]
+    assert all(torch.equal(one, other) for one, other in zip(alone, together, strict=True))
+
+
 @pytest.mark.parametrize("how", [Augment(2, True), Augment(1, False), Augment(0, True), Augment(0, False)])
 @pytest.mark.parametrize("floats", [False, True])
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -121,7 +137,7 @@ def test_a_batch_of_views_is_the_chosen_images_shifted_and_mirrored_one_by_one(
     monkeypatch.setattr(augmenting, "_AT_ONCE", at_once)
     images = pictures(12).float() if floats else pictures(12)
     index = np.array([7, 3, 11, 3, 0])
-    found = Views(images, how, channels_last=channels_last).batch(index, stream(0, "client"))
+    (found,) = Views(images, how, channels_last=channels_last).batches([index], stream(0, "client"))
     rng, border = stream(0, "client"), how.padding
     down, right = rng.integers(0, 2 * border + 1, (2, 5)) if border else np.zeros((2, 5), np.int64)
     mirrored = rng.random(5) < 0.5 if how.flip else np.zeros(5, bool)

@@ -68,8 +68,8 @@ def client(message: Message, context: Context) -> Message:
         distil(model, public(), Labels(taught, value), how, rng)
     own, test = known.private[number], known.test[number]
     rng = stream(how.seed, "client", client=number, round=round, purpose="fit")
-    fit(model, samples(private.train_images[own], private.train_labels[own], "cpu"), how, rng)
-    accuracy, _ = evaluate(model, samples(private.test_images[test], private.test_labels[test], "cpu"))
+    fit(model, samples(private.train_images[own], private.train_labels[own], model, "cpu"), how, rng)
+    accuracy, _ = evaluate(model, samples(private.test_images[test], private.test_labels[test], model, "cpu"))
     labels = predict(model, public(), arrays["request"].numpy())
 
     context.state["model"] = ArrayRecord(model.state_dict())
@@ -84,7 +84,8 @@ def server(grid: Grid, context: Context) -> None:
     federation, private = known.federation, known.data.private
     model = known.factory()
     model.load_state_dict(initial_weights(known.factory, federation.seed))
-    learner = ServerModel(model, public(), samples(private.test_images, private.test_labels, "cpu"), known.training)
+    test = samples(private.test_images, private.test_labels, model, "cpu")
+    learner = ServerModel(model, public(), test, known.training)
     method = dsfl(DsflConfig())
     taught = Labels(np.empty(0, np.int64), np.empty((0, federation.classes), np.float32))
     nodes = _nodes(grid, federation.clients)

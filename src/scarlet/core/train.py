@@ -219,10 +219,10 @@ def _train(
     views = views_of(images, how, channels_last=has_channels_last(model))
     mean_loss = float("nan")
     for _ in range(epochs):
-        order = rng.permutation(count)
+        batches = np.split(rng.permutation(count), ends_of_batches(count, how.batch_size))
         total = torch.zeros((), device=device)
-        for batch in np.split(order, ends_of_batches(count, how.batch_size)):
-            scores = forward(model, scaled(views.batch(batch, rng)), how.batch_size)
+        for batch, view in zip(batches, views.batches(batches, rng), strict=True):
+            scores = forward(model, scaled(view), how.batch_size)
             loss = loss_of(scores, torch.from_numpy(batch).to(device))
             gradients = torch.autograd.grad(loss, weights, allow_unused=True)
             with torch.no_grad():
@@ -248,7 +248,10 @@ def _scores(model: nn.Module, images: Tensor) -> Iterator[Tensor]:
 
 
 def _some(images: Tensor, index: Index) -> Tensor:
-    return images.index_select(0, torch.tensor(index, device=images.device))
+    chosen = torch.tensor(index, device=images.device)
+    if images.is_contiguous():
+        return images.index_select(0, chosen)
+    return images.permute(0, 2, 3, 1).index_select(0, chosen).permute(0, 3, 1, 2)  # which would else lay them out anew
 
 
 def views_of(images: Tensor, how: Training, *, channels_last: bool = False) -> Views:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -13,6 +15,7 @@ from scarlet.data.datasets import Augment
 Places = npt.NDArray[np.int64]
 
 _AT_ONCE = 4096  # images whose canvas is made once; of more, each batch has its own, so that memory stays bounded
+_AHEAD = 4  # batches that are cut out together
 
 
 class Views:
@@ -31,9 +34,13 @@ class Views:
         if self._count <= _AT_ONCE:
             self._canvas = self._painted()
 
-    def batch(self, index: Places, rng: np.random.Generator) -> Tensor:
-        """Some of the images, [n, C, H, W]."""
-        return self.moved(index, self.moves(len(index), rng))
+    def batches(self, batches: Sequence[Places], rng: np.random.Generator) -> Iterator[Tensor]:
+        """The images of some batches, [n, C, H, W] each; what they are drawn does not depend on how many follow."""
+        for first in range(0, len(batches), _AHEAD):
+            some = batches[first : first + _AHEAD]
+            sizes = [len(batch) for batch in some]
+            moves = np.concatenate([self.moves(size, rng) for size in sizes], axis=1)
+            yield from torch.split(self.moved(np.concatenate(some), moves), sizes)
 
     def moves(self, count: int, rng: np.random.Generator) -> Places:
         """Draw how so many images are moved, i64[3, count]: down, right, and whether they are mirrored first."""

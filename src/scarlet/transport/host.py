@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor, nn
 
 from scarlet.core.batched import Task, work_together
 from scarlet.core.client import Client
@@ -17,6 +18,7 @@ from scarlet.core.federation import Federation
 from scarlet.core.method import Method
 from scarlet.core.persist import Array, restore_client
 from scarlet.core.rng import stream
+from scarlet.core.runtime import laid_out_for
 from scarlet.core.train import Samples, Training, work
 from scarlet.core.types import Images, Index, Job, Result
 from scarlet.models.registry import ModelFactory, Weights
@@ -71,9 +73,10 @@ class Host:
         self._method = setup.build(setup.method)
         self._codec = codec(setup.codec, *setup.bits, classes=setup.federation.classes)
         self._data = data
-        self._public = _tensor(data.public, setup.device)
         self._numbers = clients
-        self._initial = weights_digest(self._fresh_model().state_dict())
+        model = self._fresh_model()
+        self._initial = weights_digest(model.state_dict())
+        self._public = resident(data.public, model, setup.device)
         limit = self._limit()
         self._at_once = min(setup.at_once or 1, limit)  # who is trained together is in memory together
         self._sites = Sites(limit, self._start, saved)
@@ -159,7 +162,7 @@ class Host:
             private = self._data.train_images[self._setup.private[client.number]]
             client.state.kept = self._method.answer.prepare(private, self._data.public, rng)
 
-    def _fresh_model(self) -> torch.nn.Module:
+    def _fresh_model(self) -> nn.Module:
         model = self._setup.factory()
         model.load_state_dict(self._setup.weights)
         return model
@@ -175,14 +178,19 @@ class Host:
         return Site(
             client,
             model.to(setup.device),
-            samples(data.train_images[private], data.train_labels[private], setup.device),
-            samples(data.test_images[test], data.test_labels[test], setup.device),
+            samples(data.train_images[private], data.train_labels[private], model, setup.device),
+            samples(data.test_images[test], data.test_labels[test], model, setup.device),
         )
 
 
-def samples(images: Images, labels: npt.NDArray[np.int64], device: str) -> Samples:
-    """Images and classes as tensors on a device."""
-    return Samples(_tensor(images, device), _tensor(labels, device))
+def resident(images: Images, model: nn.Module, device: str) -> Tensor:
+    """Images as a tensor on a device, where a model is to look at them."""
+    return laid_out_for(model, torch.from_numpy(images).to(device))
+
+
+def samples(images: Images, labels: npt.NDArray[np.int64], model: nn.Module, device: str) -> Samples:
+    """The same of images with their classes."""
+    return Samples(resident(images, model, device), torch.from_numpy(labels).to(device))
 
 
 def weights_digest(weights: Weights) -> bytes:
@@ -192,7 +200,3 @@ def weights_digest(weights: Weights) -> bytes:
         content.update(name.encode())
         content.update(value.detach().cpu().contiguous().numpy().tobytes())
     return content.digest()
-
-
-def _tensor(array: Images | npt.NDArray[np.int64], device: str) -> torch.Tensor:
-    return torch.from_numpy(array).to(device)
