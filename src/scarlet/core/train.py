@@ -19,7 +19,7 @@ from scarlet.core.method import Method
 from scarlet.core.rng import stream
 from scarlet.core.runtime import forward, has_channels_last
 from scarlet.core.types import Index, Job, Labels, Result, Values
-from scarlet.data.augment import Views
+from scarlet.data.augment import Views, some
 from scarlet.data.datasets import Augment
 from scarlet.errors import MessageError
 
@@ -171,7 +171,7 @@ def distil(
     def loss_of(scores: Tensor, batch: Tensor) -> Tensor:
         return weight * divergence(scores, target.index_select(0, batch))
 
-    return _train(model, _some(public, teacher.index), loss_of, how, how.distil_epochs, how.distil_lr, rng)
+    return _train(model, some(public, teacher.index), loss_of, how, how.distil_epochs, how.distil_lr, rng)
 
 
 @clock
@@ -179,7 +179,7 @@ def distil(
 def predict(model: nn.Module, public: Tensor, index: Index) -> Values:
     """Soft-labels of public samples, from the plain images in eval mode."""
     model.eval()
-    scores = _scores(model, _some(public, index))
+    scores = _scores(model, some(public, index))
     return torch.cat([functional.softmax(each, dim=1).cpu() for each in scores]).numpy()
 
 
@@ -245,13 +245,6 @@ def ends_of_batches(count: int, size: int) -> range:
 def _scores(model: nn.Module, images: Tensor) -> Iterator[Tensor]:
     for chunk in torch.split(images, CHUNK):
         yield forward(model, scaled(chunk), CHUNK)
-
-
-def _some(images: Tensor, index: Index) -> Tensor:
-    chosen = torch.tensor(index, device=images.device)
-    if images.is_contiguous():
-        return images.index_select(0, chosen)
-    return images.permute(0, 2, 3, 1).index_select(0, chosen).permute(0, 3, 1, 2)  # which would else lay them out anew
 
 
 def views_of(images: Tensor, how: Training, *, channels_last: bool = False) -> Views:

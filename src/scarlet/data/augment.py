@@ -18,6 +18,14 @@ _AT_ONCE = 4096  # images whose canvas is made once; of more, each batch has its
 _AHEAD = 4  # batches that are cut out together
 
 
+def some(images: Tensor, index: Places) -> Tensor:
+    """Some of the images, in the layout that all have."""
+    places = torch.tensor(index, device=images.device)
+    if images.is_contiguous():
+        return images.index_select(0, places)
+    return images.permute(0, 2, 3, 1).index_select(0, places).permute(0, 3, 1, 2)
+
+
 class Views:
     """Images of which batches are taken: shifted anew by up to `padding` pixels both ways over black, half mirrored.
 
@@ -32,15 +40,15 @@ class Views:
         self._images = images
         self._canvas: Tensor | None = None
         if self._count <= _AT_ONCE:
-            self._canvas = self._painted()
+            self._canvas = self._painted(images)
 
     def batches(self, batches: Sequence[Places], rng: np.random.Generator) -> Iterator[Tensor]:
         """The images of some batches, [n, C, H, W] each; what they are drawn does not depend on how many follow."""
         for first in range(0, len(batches), _AHEAD):
-            some = batches[first : first + _AHEAD]
-            sizes = [len(batch) for batch in some]
+            few = batches[first : first + _AHEAD]
+            sizes = [len(batch) for batch in few]
             moves = np.concatenate([self.moves(size, rng) for size in sizes], axis=1)
-            yield from torch.split(self.moved(np.concatenate(some), moves), sizes)
+            yield from torch.split(self.moved(np.concatenate(few), moves), sizes)
 
     def moves(self, count: int, rng: np.random.Generator) -> Places:
         """Draw how so many images are moved, i64[3, count]: down, right, and whether they are mirrored first."""
@@ -57,16 +65,17 @@ class Views:
         """Some of the images, each moved in its own way."""
         if not len(index):
             return self._images[:0]
-        if self._canvas is None:
-            some = self._images.index_select(0, torch.from_numpy(index).to(self._images.device))
-            return Views(some, self._how, channels_last=self._channels_last).moved(np.arange(len(index)), moves)
+        canvas, count = self._canvas, self._count
+        if canvas is None:
+            canvas, count = self._painted(some(self._images, index)), len(index)
+            index = np.arange(count)
         down, right, mirrored = moves
-        cut = self._cut(self._canvas, index + self._count * mirrored, down, right)
+        cut = self._cut(canvas, index + count * mirrored, down, right)
         return cut.squeeze(1).permute(0, 3, 1, 2) if self._channels_last else cut.squeeze(-1)
 
-    def _painted(self) -> Tensor:
+    def _painted(self, images: Tensor) -> Tensor:
         """The canvases: [n, C, H', W', 1], or [n, 1, H', W', C] with the channels last."""
-        images, border = self._images, self._how.padding
+        border = self._how.padding
         if self._how.flip:
             images = torch.cat([images, images.flip(-1)])
         images = images.permute(0, 2, 3, 1).unsqueeze(1) if self._channels_last else images.unsqueeze(-1)
