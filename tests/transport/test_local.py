@@ -111,6 +111,39 @@ def test_messages_and_weights_are_the_same_bytes_whatever_the_number_of_workers(
     assert play(workers) == in_process
 
 
+def play_with_some(workers: int) -> tuple[list[Said], list[bytes], dict[int, dict[str, bytes]], list[list[int]]]:
+    """What is said where only some take part, the digests and states in the end, and who lived where in each round."""
+    head, rounds, homes = server(), [], []
+    with LocalTransport(setup(), data(), workers) as transport:
+        for asked in ({0, 2, 4}, {0, 3}, {1, 3}, {0, 4}, {0, 1, 2, 3, 4}):
+            said: Said = {client: [] for client in asked}
+            downlinks = {client: data for client, data in head.open_round().items() if client in asked}
+            for sender, message in transport.exchange(downlinks, keep=True):
+                said[sender].append(message)
+                head.take(sender, message)
+            head.close_round()
+            rounds.append(said)
+            homes.append([transport._placement.home(client) for client in range(CLIENTS)])
+        states = transport.states(range(CLIENTS)) | transport.states(range(CLIENTS))
+        held = {k: {name: array.tobytes() for name, array in own.items()} for k, own in states.items()}
+        return rounds, transport.digests(), held, homes
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_clients_go_where_there_is_less_to_do_and_what_they_say_is_the_same(workers: int) -> None:
+    *found, homes = play_with_some(workers)
+    *expected, _ = play_with_some(1)
+    assert found == expected
+    assert len({tuple(each) for each in homes}) > 1
+
+
+def test_clients_that_are_trained_together_stay_where_they_are() -> None:
+    downlinks = server().open_round()
+    with LocalTransport(replace(setup(), at_once=2), data(), 2) as transport:
+        list(transport.exchange({client: downlinks[client] for client in (0, 2, 4)}))
+        assert [transport._placement.home(client) for client in range(CLIENTS)] == [0, 1, 0, 1, 0]
+
+
 def test_what_the_pipes_add_is_counted_once_and_nothing_is_added_within_the_process() -> None:
     for workers in (1, 2):
         with LocalTransport(setup(), data(), workers) as transport:

@@ -68,12 +68,11 @@ class Setup:
 class Host:
     """Runs the clients that it is sent messages for, one after another or some together."""
 
-    def __init__(self, setup: Setup, data: Resident, clients: Sequence[int], saved: Mapping[int, Arrays]) -> None:
+    def __init__(self, setup: Setup, data: Resident, saved: Mapping[int, Arrays]) -> None:
         self._setup = setup
         self._method = setup.build(setup.method)
         self._codec = codec(setup.codec, *setup.bits, classes=setup.federation.classes)
         self._data = data
-        self._numbers = clients
         model = self._fresh_model()
         self._initial = weights_digest(model.state_dict())
         self._public = resident(data.public, model, setup.device)
@@ -103,9 +102,21 @@ class Host:
             if (arrays := self._sites.arrays(number)) is not None
         }
 
-    def digests(self) -> dict[int, bytes]:
+    def release(self, clients: Sequence[int]) -> dict[int, dict[str, Array]]:
+        """The states of some clients, which are run elsewhere from now on."""
+        states = self.states(clients)
+        for number in clients:
+            self._sites.forget(number)
+        return states
+
+    def adopt(self, states: Mapping[int, Arrays]) -> None:
+        """Run clients that were run elsewhere."""
+        for number, arrays in states.items():
+            self._sites.adopt(number, arrays)
+
+    def digests(self, clients: Sequence[int]) -> dict[int, bytes]:
         """For each client, a digest of its model's weights."""
-        return {number: self._digest(self._sites.arrays(number)) for number in self._numbers}
+        return {number: self._digest(self._sites.arrays(number)) for number in clients}
 
     def close(self) -> None:
         """Forget the clients."""
@@ -115,13 +126,13 @@ class Host:
         return self._initial if arrays is None else weights_digest(weights_of(arrays))
 
     def _limit(self) -> int:
-        """How many clients this worker keeps in memory; its share, and at least one."""
+        """How many clients this worker keeps in memory: if not all, its share, and at least one."""
         setup, data = self._setup, self._data
         weights = sum(int(value.nbytes) for value in setup.weights.values())
         images = len(setup.private[0]) * data.train_images[0].nbytes + len(setup.test[0]) * data.test_images[0].nbytes
         a_client = site_bytes(self._method, setup.federation, weights, images)
         limit = in_memory(setup.clients_in_memory, len(setup.private), a_client)
-        return max(1, len(self._numbers) if limit == len(setup.private) else limit // setup.workers)
+        return limit if limit == len(setup.private) else max(1, limit // setup.workers)
 
     def _received(self, client: Client, downlink: bytes) -> Job | list[bytes]:
         """What a client is to do, or to send at once, which is nothing if it is lost."""

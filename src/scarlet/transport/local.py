@@ -11,7 +11,7 @@ import signal
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
@@ -28,6 +28,7 @@ from scarlet.core.train import clock
 from scarlet.data.shares import Shares
 from scarlet.errors import ScarletError
 from scarlet.transport.host import Host, Resident, Setup
+from scarlet.transport.placement import Placement
 from scarlet.transport.sites import model_arrays, weights_of
 
 _PIPE_HEAD = 4  # bytes before each object in a pipe, which say how long it is
@@ -48,7 +49,7 @@ def default_workers(clients: int, device: str = "cpu") -> int:
 class LocalTransport:
     """Moves bytes between a server and the clients of this machine. Use it as a context manager.
 
-    Client k always lives on worker k modulo `workers`, so that its model and cache stay where they are.
+    A client's model and cache stay on a worker, until another has less to do in a round.
     """
 
     def __init__(
@@ -61,14 +62,18 @@ class LocalTransport:
         deadline: float | None = None,  # seconds after which a round no longer waits for answers
     ) -> None:
         self._deadline = math.inf if deadline is None else deadline
-        clients = len(setup.private)
+        self._clients = range(len(setup.private))
         setup = replace(setup, workers=workers)
-        shares = [range(first, clients, workers) for first in range(workers)]
+        how, private, taught = setup.training, setup.private, setup.federation.public_per_round
+        self._placement = Placement(
+            workers, lambda client: 1 + how.local_epochs * len(private[client]) + how.distil_epochs * taught
+        )
+        self._balanced = setup.at_once is None  # who is trained together must not depend on what came before
         self._host: Host | None = None
         self._workers: list[_Worker] = []
         self._kept: dict[int, dict[str, Array]] = {}  # what clients remember, as of their last answer
         if workers == 1:
-            self._host = Host(setup, data, shares[0], saved)
+            self._host = Host(setup, data, saved)
             return
         # The images, and who holds which, go through memory-mapped files, one copy in the page cache for all workers.
         # The files are deleted as soon as every worker has them open.
@@ -78,8 +83,8 @@ class LocalTransport:
             Shares.save(setup.test, Path(folder), "test")
             setup = replace(setup, private=(), test=())
             try:
-                for share in shares:
-                    self._workers.append(_Worker(setup, Path(folder), share, saved))
+                for number in range(workers):
+                    self._workers.append(_Worker(number, setup, Path(folder), saved))
                 for worker in self._workers:
                     worker.ready()
             except BaseException:
@@ -100,13 +105,16 @@ class LocalTransport:
                     yield number, message
         for number in downlinks:
             self._kept.pop(number, None)
-        for number, worker in enumerate(self._workers):
-            share = {k: data for k, data in downlinks.items() if k % len(self._workers) == number}
+        for worker in self._workers:
             yield from worker.late
             worker.late.clear()
-            # A worker that is still busy with an earlier round misses this one: it cannot be asked while it answers.
-            if share and not worker.unanswered:
-                worker.ask("exchange", (share, keep))
+        # A worker that is still busy with an earlier round misses this one: it cannot be asked while it answers.
+        free = [number for number, worker in enumerate(self._workers) if not worker.unanswered]
+        shares = self._shared_out(downlinks, free)
+        for number in free:
+            if shares[number]:
+                share = {client: downlinks[client] for client in shares[number]}
+                self._workers[number].ask("exchange", (share, keep))
         # A worker that was late in an earlier round sends what is left of it; the server will turn it down.
         while busy := {worker.connection: worker for worker in self._workers if worker.unanswered}:
             left = end - time.monotonic()
@@ -134,10 +142,11 @@ class LocalTransport:
     def digests(self) -> list[bytes]:
         """A digest of each client's weights, in the order of the clients."""
         if self._host is not None:
-            found = self._host.digests()
-        else:
-            found = {k: digest for worker in self._workers for k, digest in worker.call("digests", None).items()}
-        return [found[number] for number in sorted(found)]
+            return list(self._host.digests(self._clients).values())
+        found: dict[int, bytes] = {}
+        for worker, share in zip(self._workers, self._placement.at_home(self._clients), strict=True):
+            found |= worker.call("digests", share)
+        return [found[client] for client in self._clients]
 
     def states(self, clients: Sequence[int]) -> dict[int, dict[str, Array]]:
         """All that some clients remember, to be saved."""
@@ -145,14 +154,23 @@ class LocalTransport:
             return self._host.states(clients)
         found = {k: self._kept.pop(k) for k in clients if k in self._kept}
         asked = []
-        for number, worker in enumerate(self._workers):
-            share = [k for k in clients if k % len(self._workers) == number and k not in found]
+        shares = self._placement.at_home(k for k in clients if k not in found)
+        for worker, share in zip(self._workers, shares, strict=True):
             if share:
                 worker.ask("states", share)
                 asked.append(worker)
         for worker in asked:
             found |= worker.result()
         return found
+
+    def _shared_out(self, clients: Iterable[int], free: Sequence[int]) -> list[list[int]]:
+        """For each worker, whom it is to run; of those that are free none has much more to do than another."""
+        shares = self._placement.at_home(clients)
+        if self._balanced:
+            for client, before in self._placement.balance(shares, free).items():
+                state = self._workers[before].call("release", [client])
+                self._workers[self._placement.home(client)].call("adopt", state)
+        return shares
 
     def close(self) -> None:
         """End the workers."""
@@ -175,7 +193,7 @@ class LocalTransport:
 class _Worker:
     """The parent's end of one worker process."""
 
-    def __init__(self, setup: Setup, folder: Path, clients: range, saved: Mapping[int, Mapping[str, Array]]) -> None:
+    def __init__(self, number: int, setup: Setup, folder: Path, saved: Mapping[int, Mapping[str, Array]]) -> None:
         # A fork server that has torch loaded starts a worker in hundredths of a second, and unlike a plain fork it
         # does not inherit the parent's threads.
         context = multiprocessing.get_context("forkserver")
@@ -184,9 +202,9 @@ class _Worker:
         self.spent = context.RawValue(ctypes.c_double)  # shared, so that a busy worker need not be asked
         # As tensors, each of the weights would be sent as a file descriptor, of which some 250 can be.
         weights = model_arrays(setup.weights)
-        arguments = theirs, replace(setup, weights={}), weights, folder, clients, saved, self.spent
+        arguments = theirs, replace(setup, weights={}), weights, folder, saved, self.spent
         self._process: ForkServerProcess = context.Process(
-            target=_serve, args=arguments, daemon=True, name=f"scarlet-{clients.start}"
+            target=_serve, args=arguments, daemon=True, name=f"scarlet-{number}"
         )
         self._process.start()
         theirs.close()
@@ -259,7 +277,6 @@ def _serve(
     setup: Setup,
     weights: Mapping[str, Array],
     folder: Path,
-    clients: range,
     saved: Mapping[int, Mapping[str, Array]],
     spent: ctypes.c_double,
 ) -> None:
@@ -270,7 +287,7 @@ def _serve(
     try:
         private, test = Shares(folder, "private"), Shares(folder, "test")
         setup = replace(setup, weights=weights_of(weights), private=private, test=test)
-        host = Host(setup, _load(folder), clients, saved)
+        host = Host(setup, _load(folder), saved)
         while True:
             connection.send(None)
             match connection.recv():
@@ -281,8 +298,12 @@ def _serve(
                             connection.send((number, message))
                         if keep:
                             connection.send(host.states([number]))
-                case "digests", _:
-                    connection.send(host.digests())
+                case "release", leaving:
+                    connection.send(host.release(leaving))
+                case "adopt", states:
+                    host.adopt(states)
+                case "digests", wanted:
+                    connection.send(host.digests(wanted))
                 case "states", wanted:
                     connection.send(host.states(wanted))
     except (EOFError, ConnectionError):  # the parent is gone

@@ -6,7 +6,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -81,6 +81,7 @@ class Sites:
         self._limit = limit
         self._make = make  # (client, what it remembers, if anything)
         self._saved = saved  # by an earlier run
+        self._adopted: dict[int, Arrays] = {}  # what clients remember that ran elsewhere, until they are asked
         self._scratch = _Scratch()
         self._ready: OrderedDict[int, Site] = OrderedDict()  # the least recently used first
         self._leaving: dict[int, tuple[Site, Future[None]]] = {}  # in memory until they are written
@@ -92,6 +93,7 @@ class Sites:
         if site is None:
             self._make_room()
             site = self._make(number, self._remembered(number))
+            self._adopted.pop(number, None)
         self._ready[number] = site
         return site
 
@@ -104,6 +106,19 @@ class Sites:
         """What a client remembers; None if it was never asked. It need not be in memory, nor does it come there."""
         site = self._in_memory(number)
         return self._remembered(number) if site is None else site.arrays()
+
+    def adopt(self, number: int, arrays: Arrays) -> None:
+        """Take over a client that remembers this."""
+        self._adopted[number] = arrays
+
+    def forget(self, number: int) -> None:
+        """Give a client away."""
+        self._ready.pop(number, None)
+        self._adopted.pop(number, None)
+        self._coming.pop(number, None)
+        if number in self._leaving:
+            self._leaving.pop(number)[1].cancel()
+        self._scratch.forget(number)
 
     def close(self) -> None:
         """Give back the disk."""
@@ -124,6 +139,8 @@ class Sites:
         return site
 
     def _remembered(self, number: int) -> Arrays | None:
+        if number in self._adopted:
+            return self._adopted[number]
         if number in self._scratch:
             coming = self._coming.pop(number, None) or self._scratch.read(number)
             return _outcome(coming)
@@ -149,41 +166,55 @@ class _Scratch:
         self._file = tempfile.TemporaryFile(prefix="scarlet-")  # noqa: SIM115
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scratch")
         self._places: dict[int, _Place] = {}
+        self._holes: list[_Place] = []
         self._end = 0
 
     def __contains__(self, number: int) -> bool:
         return number in self._places
 
     def write(self, number: int, arrays: Arrays) -> Future[None]:
-        self._places.setdefault(number, _Place())
-        return self._thread.submit(self._write, number, arrays)
+        return self._thread.submit(self._write, self._places.setdefault(number, _Place()), arrays)
 
     def read(self, number: int) -> Future[Arrays]:
-        return self._thread.submit(self._read, number)
+        return self._thread.submit(self._read, self._places[number])
+
+    def forget(self, number: int) -> None:
+        if number in self._places:
+            self._thread.submit(self._holes.append, self._places.pop(number))  # when nothing is being written there
 
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)
         self._file.close()
 
-    def _write(self, number: int, arrays: Arrays) -> None:
+    def _write(self, place: _Place, arrays: Arrays) -> None:
         content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
-        place = self._places[number]
         place.size = len(content)
         if place.size > place.room:
-            # A state that has outgrown its place gets a larger one at the end, with a quarter to spare.
-            place.start, place.room = self._end, place.size + place.size // 4
-            self._end += place.room
+            self._find_room(place)
         self._file.seek(place.start)
         self._file.write(content)
         self._file.flush()
 
-    def _read(self, number: int) -> Arrays:
-        place = self._places[number]
+    def _find_room(self, place: _Place) -> None:
+        """A state that has outgrown its place moves to one that was left, or to the end, with a quarter to spare."""
+        left = replace(place)
+        for hole in self._holes:
+            if hole.room >= place.size:
+                self._holes.remove(hole)
+                place.start, place.room = hole.start, hole.room
+                break
+        else:
+            place.start, place.room = self._end, place.size + place.size // 4
+            self._end += place.room
+        if left.room:
+            self._holes.append(left)
+
+    def _read(self, place: _Place) -> Arrays:
         self._file.seek(place.start)
         return load(self._file.read(place.size))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Place:
     start: int = 0
     size: int = 0
