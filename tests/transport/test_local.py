@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -15,12 +15,14 @@ import torch
 from torch import nn
 
 from scarlet.core.federation import Federation
+from scarlet.core.runtime import Made
 from scarlet.core.server import Server
 from scarlet.core.train import Training
 from scarlet.data import Augment
 from scarlet.errors import MessageError
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.models.registry import initial_weights, model_factory
+from scarlet.transport import local
 from scarlet.transport.host import Resident, Setup, weights_digest
 from scarlet.transport.local import LocalTransport, WorkerError, default_workers
 from scarlet.transport.troubles import Troubles
@@ -111,10 +113,20 @@ def test_messages_and_weights_are_the_same_bytes_whatever_the_number_of_workers(
     assert play(workers) == in_process
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_workers_find_the_data_as_it_is_and_need_not_turn_the_public_images(turned: bool, tmp_path: Path) -> None:
+    local._save(data(), tmp_path, turned=turned)
+    found = local._load(tmp_path, turned=turned)
+    assert all(np.array_equal(getattr(found, each.name), getattr(data(), each.name)) for each in fields(Resident))
+    layout = torch.channels_last if turned else torch.contiguous_format
+    assert torch.from_numpy(found.public).is_contiguous(memory_format=layout)
+
+
 def play_with_some(workers: int) -> tuple[list[Said], list[bytes], dict[int, dict[str, bytes]], list[list[int]]]:
     """What is said where only some take part, the digests and states in the end, and who lived where in each round."""
     head, rounds, homes = server(), [], []
-    with LocalTransport(setup(), data(), workers) as transport:
+    turned = replace(setup(), factory=Made(setup().factory, channels_last=True, compilation=None))
+    with LocalTransport(turned, data(), workers) as transport:
         for asked in ({0, 2, 4}, {0, 3}, {1, 3}, {0, 4}, {0, 1, 2, 3, 4}):
             said: Said = {client: [] for client in asked}
             downlinks = {client: data for client, data in head.open_round().items() if client in asked}

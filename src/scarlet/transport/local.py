@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from scarlet.core.persist import Array
-from scarlet.core.runtime import keep_freed_memory
+from scarlet.core.runtime import has_channels_last, keep_freed_memory
 from scarlet.core.train import clock
 from scarlet.data.shares import Shares
 from scarlet.errors import ScarletError
@@ -78,7 +78,7 @@ class LocalTransport:
         # The images, and who holds which, go through memory-mapped files, one copy in the page cache for all workers.
         # The files are deleted as soon as every worker has them open.
         with tempfile.TemporaryDirectory(prefix="scarlet-") as folder:
-            _save(data, Path(folder))
+            _save(data, Path(folder), turned=has_channels_last(setup.factory()))
             Shares.save(setup.private, Path(folder), "private")
             Shares.save(setup.test, Path(folder), "test")
             setup = replace(setup, private=(), test=())
@@ -287,7 +287,7 @@ def _serve(
     try:
         private, test = Shares(folder, "private"), Shares(folder, "test")
         setup = replace(setup, weights=weights_of(weights), private=private, test=test)
-        host = Host(setup, _load(folder), saved)
+        host = Host(setup, _load(folder, turned=has_channels_last(setup.factory())), saved)
         while True:
             connection.send(None)
             match connection.recv():
@@ -314,11 +314,15 @@ def _serve(
         connection.send(WorkerError(f"a worker process failed:\n{traceback.format_exc()}"))
 
 
-def _save(data: Resident, folder: Path) -> None:
+def _save(data: Resident, folder: Path, *, turned: bool) -> None:
+    """Write the data for all workers; `turned`: the public images, which all use as they are, with the channels last."""
     for field in fields(data):
         np.save(folder / f"{field.name}.npy", getattr(data, field.name))
+    if turned:
+        np.save(folder / "public.npy", np.ascontiguousarray(data.public.transpose(0, 2, 3, 1)))
 
 
-def _load(folder: Path) -> Resident:
+def _load(folder: Path, *, turned: bool) -> Resident:
     # Mode "c" maps the file privately: torch wants arrays that it could write to, and nobody does.
-    return Resident(*(np.load(folder / f"{field.name}.npy", mmap_mode="c") for field in fields(Resident)))
+    data = Resident(*(np.load(folder / f"{field.name}.npy", mmap_mode="c") for field in fields(Resident)))
+    return replace(data, public=data.public.transpose(0, 3, 1, 2)) if turned else data
