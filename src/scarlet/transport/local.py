@@ -315,7 +315,7 @@ def _serve(
 
 
 def _save(data: Resident, folder: Path, *, turned: bool) -> None:
-    """Write the data for all workers; `turned`: the public images, which all use as they are, with the channels last."""
+    """Write the data for all workers; if `turned`, the public images, which all look at, with the channels last."""
     for field in fields(data):
         np.save(folder / f"{field.name}.npy", getattr(data, field.name))
     if turned:
