@@ -5,6 +5,10 @@
 One thread. The engines take turns, and the time is that of the processor. The share is that of the FLOPS at which one
 core multiplies matrices, measured before each repeat. A last table says which operations the step of the engine that
 `auto` would take consists of (torch.profiler).
+
+    perf record -D 10000 python benchmarks/engines.py --models cnn32 --steady 30
+
+only trains, under that engine, for 30 seconds, so that a profiler sees nothing else.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -21,7 +26,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from scarlet.core.engine import Plan, choose
 from scarlet.core.flops import step_flops
-from scarlet.core.runtime import keep_freed_memory
+from scarlet.core.runtime import has_channels_last, keep_freed_memory
 from scarlet.core.train import Samples, Training, evaluate, fit
 from scarlet.core.types import EngineName
 from scarlet.data.datasets import Augment
@@ -60,6 +65,7 @@ class Case:
         rng, count = np.random.default_rng(0), IMAGES[name]
         images = torch.from_numpy(rng.integers(0, 256, (count, *shape), np.uint8))
         self.samples = Samples(images, torch.from_numpy(rng.integers(0, 10, count)))
+        self._turned = replace(self.samples, images=images.contiguous(memory_format=torch.channels_last))
         self.how = Training(1, 1, 0.01, 0.01, BATCH, SMALL if name == "cnn" else Augment(padding=4, flip=True), 0)
         self.factory, self.plan = model_factory(name, 10, shape), Plan(shape)
         self.flops = step_flops(self.factory(), torch.zeros(1, *shape))
@@ -70,20 +76,26 @@ class Case:
         return made
 
     def train(self, model: nn.Module) -> None:
-        fit(model, self.samples, self.how, np.random.default_rng(0))
+        fit(model, self._seen_by(model), self.how, np.random.default_rng(0))
+
+    def look(self, model: nn.Module) -> None:
+        evaluate(model, self._seen_by(model))
+
+    def _seen_by(self, model: nn.Module) -> Samples:
+        return self._turned if has_channels_last(model) else self.samples
 
 
 def race(name: str, case: Case, repeats: int) -> None:
     models = {engine: case.model(engine) for engine in ENGINES}
     for model in models.values():
         case.train(model)
-        evaluate(model, case.samples)
+        case.look(model)
     times: dict[str, list[tuple[float, float, float]]] = {engine: [] for engine in ENGINES}
     for _ in range(repeats):
         most = limit()
         for engine, model in models.items():
             train = seconds(lambda model=model: case.train(model))  # type: ignore[misc]
-            look = seconds(lambda model=model: evaluate(model, case.samples))  # type: ignore[misc]
+            look = seconds(lambda model=model: case.look(model))  # type: ignore[misc]
             times[engine].append((train, look, most))
     count = len(case.samples.labels)
     for ran, found in times.items():
@@ -111,15 +123,25 @@ def consists_of(name: str, case: Case) -> None:
     print(f"{name:10} a step under auto: " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items()))
 
 
+def steady(case: Case, wanted: float) -> None:
+    model, end = case.model("auto"), time.monotonic() + wanted
+    while time.monotonic() < end:
+        case.train(model)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Engines against each other.")
     parser.add_argument("--models", default="cnn,cnn32,resnet20")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--steady", type=float, default=None, help="seconds to train and do nothing else")
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
     for name in options.models.split(","):
         case = Case(name)
+        if options.steady is not None:
+            steady(case, options.steady)
+            continue
         race(name, case, options.repeats)
         consists_of(name, case)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import scarlet
 from scarlet.core import runtime
@@ -150,9 +150,34 @@ def test_images_laid_out_for_a_model_give_the_same_bits(floats: bool) -> None:
     assert found[0] == found[1]
 
 
-def test_images_for_a_model_that_is_not_laid_out_so_are_not_copied() -> None:
+class Scaling(nn.Module):
+    """A model that writes to its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.head = nn.Parameter(torch.ones(3, 1, 1)), nn.Linear(3 * 8 * 8, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        images *= self.scale
+        scores: Tensor = self.head(images.flatten(1))
+        return scores
+
+
+@pytest.mark.parametrize("floats", [False, True])
+@pytest.mark.parametrize("how", [Augment(0, False), Augment(1, True)])
+def test_a_model_may_write_to_its_input(floats: bool, how: Augment) -> None:
+    given = samples(40)
+    given = replace(given, images=scaled(given.images)) if floats else given
+    before = given.images.clone()
+    losses = [fit(Scaling(), given, Training(1, 0, 0.1, 0.1, 8, how, 0), np.random.default_rng(0))]
+    assert np.isfinite(losses).all() and torch.equal(given.images, before)
+
+
+def test_images_for_a_model_that_is_not_laid_out_so_are_copied_only_if_they_are() -> None:
     images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
     assert laid_out_for(factory_of("cnn32")(), images) is images
+    turned = images.contiguous(memory_format=torch.channels_last)
+    assert laid_out_for(factory_of("cnn32")(), turned).is_contiguous()
 
 
 def tiny() -> nn.Module:

@@ -18,6 +18,7 @@ from scarlet.core.federation import Federation
 from scarlet.core.runtime import Made
 from scarlet.core.server import Server
 from scarlet.core.train import Training
+from scarlet.core.types import Images
 from scarlet.data import Augment
 from scarlet.errors import MessageError
 from scarlet.methods.scarlet import ScarletConfig, scarlet
@@ -86,10 +87,10 @@ def children() -> list[BaseProcess]:
     return [child for child in multiprocessing.active_children() if child.name.startswith("scarlet-")]
 
 
-def play(workers: int) -> tuple[list[Said], list[bytes]]:
+def play(workers: int, images: Resident | None = None) -> tuple[list[Said], list[bytes]]:
     """What every client says in four rounds, and the digests of its weights in the end."""
     head, rounds = server(), []
-    with LocalTransport(setup(), data(), workers) as transport:
+    with LocalTransport(setup(), images or data(), workers) as transport:
         assert len(children()) == (workers if workers > 1 else 0)
         for _ in range(4):
             said: Said = {client: [] for client in range(CLIENTS)}
@@ -111,6 +112,23 @@ def test_messages_and_weights_are_the_same_bytes_whatever_the_number_of_workers(
     workers: int, in_process: tuple[list[Said], list[bytes]]
 ) -> None:
     assert play(workers) == in_process
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_it_is_all_the_same_how_the_images_that_are_given_lie_in_memory(
+    workers: int, in_process: tuple[list[Said], list[bytes]]
+) -> None:
+    def turned(images: Images) -> Images:
+        return np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+
+    given = data()
+    given = replace(
+        given,
+        train_images=turned(given.train_images),
+        test_images=turned(given.test_images),
+        public=turned(given.public),
+    )
+    assert play(workers, given) == in_process
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -91,7 +91,7 @@ def has_channels_last(model: nn.Module) -> bool:
 
 def laid_out_for(model: nn.Module, images: Tensor) -> Tensor:
     """Images that lie in memory as those that a model computes with, so that no batch of them has to be turned."""
-    return images.contiguous(memory_format=torch.channels_last) if has_channels_last(model) else images
+    return images.contiguous(memory_format=torch.channels_last if has_channels_last(model) else torch.contiguous_format)
 
 
 def keep_freed_memory() -> None:

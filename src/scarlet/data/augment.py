@@ -14,7 +14,7 @@ from scarlet.data.datasets import Augment
 
 Places = npt.NDArray[np.int64]
 
-_AT_ONCE = 4096  # images whose canvas is made once; of more, each batch has its own, so that memory stays bounded
+_AT_ONCE = 4096  # images whose canvas is made once; of more, a few batches have their own, so that memory stays bounded
 _AHEAD = 4  # batches that are cut out together
 
 
@@ -46,9 +46,11 @@ class Views:
         """The images of some batches, [n, C, H, W] each; what they are drawn does not depend on how many follow."""
         for first in range(0, len(batches), _AHEAD):
             few = batches[first : first + _AHEAD]
-            sizes = [len(batch) for batch in few]
-            moves = np.concatenate([self.moves(size, rng) for size in sizes], axis=1)
-            yield from torch.split(self.moved(np.concatenate(few), moves), sizes)
+            moves = np.concatenate([self.moves(len(batch), rng) for batch in few], axis=1)
+            images, start = self.moved(np.concatenate(few), moves), 0
+            for batch in few:
+                yield images[start : start + len(batch)].detach()  # a model may write to its input
+                start += len(batch)
 
     def moves(self, count: int, rng: np.random.Generator) -> Places:
         """Draw how so many images are moved, i64[3, count]: down, right, and whether they are mirrored first."""

@@ -78,13 +78,14 @@ class LocalTransport:
         # The images, and who holds which, go through memory-mapped files, one copy in the page cache for all workers.
         # The files are deleted as soon as every worker has them open.
         with tempfile.TemporaryDirectory(prefix="scarlet-") as folder:
-            _save(data, Path(folder), turned=has_channels_last(setup.factory()))
+            turned = has_channels_last(setup.factory())
+            _save(data, Path(folder), turned=turned)
             Shares.save(setup.private, Path(folder), "private")
             Shares.save(setup.test, Path(folder), "test")
             setup = replace(setup, private=(), test=())
             try:
                 for number in range(workers):
-                    self._workers.append(_Worker(number, setup, Path(folder), saved))
+                    self._workers.append(_Worker(number, setup, Path(folder), saved, turned=turned))
                 for worker in self._workers:
                     worker.ready()
             except BaseException:
@@ -129,7 +130,10 @@ class LocalTransport:
                     yield answer
 
     def overhead(self) -> tuple[int, int]:
-        """Bytes beyond the messages that went through the pipes, up and down, since this was last asked."""
+        """Bytes around the messages that went through the pipes, up and down, since this was last asked.
+
+        What clients remember, when it is moved or saved, is no part of a federation's traffic.
+        """
         up, down = sum(worker.up for worker in self._workers), sum(worker.down for worker in self._workers)
         for worker in self._workers:
             worker.up = worker.down = 0
@@ -193,7 +197,9 @@ class LocalTransport:
 class _Worker:
     """The parent's end of one worker process."""
 
-    def __init__(self, number: int, setup: Setup, folder: Path, saved: Mapping[int, Mapping[str, Array]]) -> None:
+    def __init__(
+        self, number: int, setup: Setup, folder: Path, saved: Mapping[int, Mapping[str, Array]], *, turned: bool
+    ) -> None:
         # A fork server that has torch loaded starts a worker in hundredths of a second, and unlike a plain fork it
         # does not inherit the parent's threads.
         context = multiprocessing.get_context("forkserver")
@@ -202,7 +208,7 @@ class _Worker:
         self.spent = context.RawValue(ctypes.c_double)  # shared, so that a busy worker need not be asked
         # As tensors, each of the weights would be sent as a file descriptor, of which some 250 can be.
         weights = model_arrays(setup.weights)
-        arguments = theirs, replace(setup, weights={}), weights, folder, saved, self.spent
+        arguments = theirs, replace(setup, weights={}), weights, folder, turned, saved, self.spent
         self._process: ForkServerProcess = context.Process(
             target=_serve, args=arguments, daemon=True, name=f"scarlet-{number}"
         )
@@ -277,6 +283,7 @@ def _serve(
     setup: Setup,
     weights: Mapping[str, Array],
     folder: Path,
+    turned: bool,
     saved: Mapping[int, Mapping[str, Array]],
     spent: ctypes.c_double,
 ) -> None:
@@ -287,7 +294,7 @@ def _serve(
     try:
         private, test = Shares(folder, "private"), Shares(folder, "test")
         setup = replace(setup, weights=weights_of(weights), private=private, test=test)
-        host = Host(setup, _load(folder, turned=has_channels_last(setup.factory())), saved)
+        host = Host(setup, _load(folder, turned=turned), saved)
         while True:
             connection.send(None)
             match connection.recv():
@@ -316,10 +323,10 @@ def _serve(
 
 def _save(data: Resident, folder: Path, *, turned: bool) -> None:
     """Write the data for all workers; if `turned`, the public images, which all look at, with the channels last."""
-    for field in fields(data):
-        np.save(folder / f"{field.name}.npy", getattr(data, field.name))
     if turned:
-        np.save(folder / "public.npy", np.ascontiguousarray(data.public.transpose(0, 2, 3, 1)))
+        data = replace(data, public=data.public.transpose(0, 2, 3, 1))
+    for field in fields(data):
+        np.save(folder / f"{field.name}.npy", np.ascontiguousarray(getattr(data, field.name)))
 
 
 def _load(folder: Path, *, turned: bool) -> Resident:

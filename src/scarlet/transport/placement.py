@@ -39,7 +39,7 @@ class Placement:
         return {client: worker for client, worker in came_from.items() if worker != self.home(client)}
 
     def _best_move(self, shares: list[list[int]], loads: Mapping[int, int]) -> tuple[int, int, int] | None:
-        """A client, and the workers it goes from and to: the one with the least to do, and who has the most to spare.
+        """A client, and the workers that it leaves and goes to: the latter has the least to do.
 
         Their loads come nearer to each other by it, so that moves come to an end.
         """

@@ -112,7 +112,7 @@ class Sites:
         self._adopted[number] = arrays
 
     def forget(self, number: int) -> None:
-        """Give a client away."""
+        """Give a client away; should it come back, then with all that it remembers."""
         self._ready.pop(number, None)
         self._adopted.pop(number, None)
         self._coming.pop(number, None)
@@ -180,7 +180,7 @@ class _Scratch:
 
     def forget(self, number: int) -> None:
         if number in self._places:
-            self._thread.submit(self._holes.append, self._places.pop(number))  # when nothing is being written there
+            self._thread.submit(self._leave, self._places.pop(number))  # when nothing is being written there
 
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)
@@ -197,7 +197,7 @@ class _Scratch:
 
     def _find_room(self, place: _Place) -> None:
         """A state that has outgrown its place moves to one that was left, or to the end, with a quarter to spare."""
-        left = replace(place)
+        self._leave(replace(place))
         for hole in self._holes:
             if hole.room >= place.size:
                 self._holes.remove(hole)
@@ -206,8 +206,10 @@ class _Scratch:
         else:
             place.start, place.room = self._end, place.size + place.size // 4
             self._end += place.room
-        if left.room:
-            self._holes.append(left)
+
+    def _leave(self, place: _Place) -> None:
+        if place.room:
+            self._holes.append(place)
 
     def _read(self, place: _Place) -> Arrays:
         self._file.seek(place.start)
