@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import nn
 
+from scarlet.core import native
 from scarlet.core.batched import why_not
 from scarlet.core.flops import step_flops
 from scarlet.core.runtime import Compilation, Made
@@ -36,13 +37,14 @@ class Plan:
 class Engine:
     """What was chosen, and why."""
 
-    name: Literal["contiguous", "channels-last", "compiled", "batched"]
+    name: Literal["contiguous", "channels-last", "native", "compiled", "batched"]
     why: str
     channels_last: bool = False
+    library: bytes | None = field(default=None, repr=False)  # of native models
 
     def applied_to(self, factory: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
         """A factory of models that are laid out and run in this way."""
-        return Made(factory, self.channels_last, Compilation() if self.name == "compiled" else None)
+        return Made(factory, self.channels_last, Compilation() if self.name == "compiled" else None, self.library)
 
 
 def choose(name: EngineName, factory: Callable[[], nn.Module], plan: Plan) -> Engine:
@@ -63,6 +65,10 @@ def choose(name: EngineName, factory: Callable[[], nn.Module], plan: Plan) -> En
             return Engine(layout.name, f"the model cannot be stacked ({obstacle}); {layout.why}", layout.channels_last)
         case "batched" if obstacle is not None:
             raise ConfigError(f"engine must not be batched for a model that cannot be stacked ({obstacle}); use auto")
+        case "native" if (obstacle := _why_not_native(factory(), plan)) is not None:
+            raise ConfigError(f"engine must not be native here ({obstacle}); use auto")
+        case "native":
+            return Engine(name, "as asked", True, native.compiled())
         case "compiled":
             return Engine(name, "as asked", _by_width(factory()).channels_last)
         case _:
@@ -71,6 +77,8 @@ def choose(name: EngineName, factory: Callable[[], nn.Module], plan: Plan) -> En
 
 def _quickest_on_a_cpu(factory: Callable[[], nn.Module], plan: Plan) -> Engine:
     model = factory()
+    if _why_not_native(model, plan) is None:
+        return Engine("native", "all convolutions are small and one after another", True, native.compiled())
     layout = _by_width(model)
     if not layout.channels_last or not shutil.which("g++"):
         return layout
@@ -78,6 +86,15 @@ def _quickest_on_a_cpu(factory: Callable[[], nn.Module], plan: Plan) -> Engine:
     if step < _LARGE or plan.images * step < _LONG:
         return layout
     return Engine("compiled", f"it pays from {_LONG:.0e} operations on, and these are {plan.images * step:.0e}", True)
+
+
+def _why_not_native(model: nn.Module, plan: Plan) -> str | None:
+    """Why a model's convolutions cannot or should not be run by compiled C; None if they should."""
+    if torch.device(plan.device).type != "cpu":
+        return f"the device is {plan.device}"
+    if (obstacle := native.why_not(model)) is not None:
+        return obstacle
+    return "no C compiler for AVX2 or AVX-512" if native.compiled() is None else None
 
 
 def _by_width(model: nn.Module) -> Engine:

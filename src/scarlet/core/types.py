@@ -16,7 +16,7 @@ Values = npt.NDArray[np.float32]
 Stamps = npt.NDArray[np.int32]  # [P]: the round in which each cache entry was stored, or -1
 Images = npt.NDArray[np.uint8] | npt.NDArray[np.float32]  # [n, C, H, W]
 Attack = Literal["flip", "random"]  # what a hostile client does to its soft-labels
-EngineName = Literal["auto", "contiguous", "channels-last", "compiled", "batched"]
+EngineName = Literal["auto", "contiguous", "channels-last", "native", "compiled", "batched"]
 
 DIGEST_BYTES = 8
 NO_LABELS_YET = bytes(DIGEST_BYTES)  # the digest before the first round
