@@ -17,6 +17,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -30,14 +31,16 @@ from scarlet.core.runtime import has_channels_last, keep_freed_memory
 from scarlet.core.train import Samples, Training, evaluate, fit
 from scarlet.core.types import EngineName
 from scarlet.data.datasets import Augment
+from scarlet.errors import ConfigError
 from scarlet.models.registry import initial_weights, model_factory
 
-ENGINES: tuple[EngineName, ...] = ("contiguous", "channels-last", "compiled")
+ENGINES: tuple[EngineName, ...] = ("contiguous", "channels-last", "native", "compiled")
 BATCH, SIDE = 50, 2048
 IMAGES = {"cnn": 2_000, "cnn32": 1_000, "resnet20": 200}  # for each, about a quarter of a second
 SMALL = Augment(padding=0, flip=False)
 KINDS = {
     "convolution": "conv",
+    "native chains": "_Trained",
     "batch norm": "batch_norm",
     "ReLU": "clamp_min|threshold|relu",
     "linear": "addmm|aten::mm",
@@ -75,6 +78,14 @@ class Case:
         made.load_state_dict(initial_weights(self.factory, 0))
         return made
 
+    def models(self) -> dict[EngineName, nn.Module]:
+        """One under each engine that takes it."""
+        made = {}
+        for engine in ENGINES:
+            with suppress(ConfigError):
+                made[engine] = self.model(engine)
+        return made
+
     def train(self, model: nn.Module) -> None:
         fit(model, self._seen_by(model), self.how, np.random.default_rng(0))
 
@@ -86,11 +97,11 @@ class Case:
 
 
 def race(name: str, case: Case, repeats: int) -> None:
-    models = {engine: case.model(engine) for engine in ENGINES}
+    models = case.models()
     for model in models.values():
         case.train(model)
         case.look(model)
-    times: dict[str, list[tuple[float, float, float]]] = {engine: [] for engine in ENGINES}
+    times: dict[str, list[tuple[float, float, float]]] = {engine: [] for engine in models}
     for _ in range(repeats):
         most = limit()
         for engine, model in models.items():

@@ -17,7 +17,7 @@ enum { LANES = 8, VECTORS = 2, ACCUMULATORS = 12 }; /* of 16 */
 #endif
 enum { BLOCK = 64 };
 
-typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int bits __attribute__((vector_size(4 * LANES), aligned(4)));
 
 struct stage { /* as in native.py */

@@ -100,6 +100,11 @@ class Stage:
         own = self.convolution.weight, self.convolution.bias
         return (*own, None, None) if norm is None else (*own, norm.weight, norm.bias)
 
+    @property
+    def averages(self) -> tuple[Tensor | None, ...]:
+        """What the norm remembers of the batches that it saw: their mean and variance."""
+        return (None, None) if self.norm is None else (self.norm.running_mean, self.norm.running_var)
+
 
 Chain: TypeAlias = tuple[Stage, ...]
 
@@ -110,7 +115,8 @@ def quicken(model: nn.Module, binary: bytes) -> None:
     for layer in list(model.modules()):
         if type(layer) is nn.Sequential:
             layer.__class__ = _Quick
-            cast(_Quick, layer).parts = parts_of(layer)
+            quick = cast(_Quick, layer)
+            quick.parts, quick.layouts = parts_of(layer), {}
 
 
 def why_not(model: nn.Module) -> str | None:
@@ -143,7 +149,7 @@ def parts_of(layers: Iterable[nn.Module]) -> list[nn.Module | Chain]:
             parts.append(layer)
             continue
         norm = rest.pop(0) if rest and type(rest[0]) is nn.BatchNorm2d and _usual_norm(rest[0]) else None
-        relu = rest.pop(0) if rest and type(rest[0]) is nn.ReLU else None
+        relu = rest.pop(0) if rest and type(rest[0]) is nn.ReLU and not _watched(rest[0]) else None
         stage = Stage(layer, cast(nn.BatchNorm2d | None, norm), cast(nn.ReLU | None, relu))
         if parts and isinstance(before := parts[-1], tuple):
             parts[-1] = (*before, stage)
@@ -161,81 +167,20 @@ def _usual(layer: nn.Conv2d) -> bool:
         and not isinstance(layer.padding, str)
         and layer.padding[0] == layer.padding[1]
         and layer.stride[0] == layer.stride[1]
+        and not _watched(layer)
     )
 
 
 def _usual_norm(layer: nn.BatchNorm2d) -> bool:
-    return layer.affine and layer.track_running_stats and layer.momentum is not None
+    return layer.affine and layer.track_running_stats and layer.momentum is not None and not _watched(layer)
 
 
-class _Quick(nn.Sequential):
-    """An nn.Sequential whose chains are run by the library; by torch where that cannot."""
-
-    library: ClassVar[ctypes.CDLL]
-    parts: list[nn.Module | Chain]
-
-    def forward(self, x: Tensor) -> Tensor:
-        for part in self.parts:
-            if not isinstance(part, tuple):
-                x = part(x)
-            elif not _serves(part, x):
-                for stage in part:
-                    for layer in stage.layers:
-                        x = layer(x)
-            elif part[0].convolution.training:
-                parameters = (each for stage in part for each in stage.parameters)
-                x = _Trained.apply(x, part, *parameters)  # type: ignore[no-untyped-call]
-            else:
-                x = _run(part, x, training=False)[0]
-        return x
+def _watched(layer: nn.Module) -> bool:
+    """Whether somebody wants to know when a layer is run, or to change what it gives."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
 
 
-def _serves(chain: Chain, x: Tensor) -> bool:
-    """Whether the library can do it: floats on a CPU, layers as they were made, and a batch that torch takes, too."""
-    training = chain[0].convolution.training
-    channels, height, width = x.shape[1:] if x.dim() == 4 else (0, 0, 0)
-    gradient_of_x = x.requires_grad and torch.is_grad_enabled()
-    if (
-        x.dtype != torch.float32
-        or x.device.type != "cpu"
-        or not (training or not torch.is_grad_enabled())
-        or (gradient_of_x and channels % _LANES)
-        or torch.compiler.is_compiling()
-    ):
-        return False
-    for stage in chain:
-        layer = stage.convolution
-        if layer.in_channels != channels or any(_changed(each, training) for each in stage.layers):
-            return False
-        channels = layer.out_channels
-        height, width = _size_after(layer, height, width)
-        if height < 1 or width < 1 or (training and stage.norm is not None and len(x) * height * width < 2):
-            return False
-    return len(x) > 0
-
-
-def _changed(layer: nn.Module, training: bool) -> bool:
-    """Whether a layer is not in the chain's mode, is watched by somebody, or has other numbers than floats in order."""
-    return bool(
-        layer.training != training
-        or layer._forward_hooks
-        or layer._forward_pre_hooks
-        or layer._backward_hooks
-        or layer._backward_pre_hooks
-        or any(
-            each.dtype != torch.float32
-            or not each.is_contiguous(memory_format=torch.channels_last if each.dim() == 4 else torch.contiguous_format)
-            for each in layer.parameters(recurse=False)
-        )
-    )
-
-
-def _size_after(layer: nn.Conv2d, height: int, width: int) -> tuple[int, int]:
-    (down, along), padding, stride = layer.kernel_size, int(layer.padding[0]), layer.stride[0]
-    return (height + 2 * padding - down) // stride + 1, (width + 2 * padding - along) // stride + 1
-
-
-class _Layout(ctypes.Structure):
+class _Struct(ctypes.Structure):
     """`struct stage` of native.c."""
 
     _fields_: ClassVar = [
@@ -250,13 +195,126 @@ class _Layout(ctypes.Structure):
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How images of one size go through a chain whose tensors are where they were."""
+
+    pointers: tuple[int | None, ...]
+    structs: ctypes.Array[_Struct]
+    outputs: tuple[int, ...]  # numbers that each stage makes of an image
+    shape: tuple[int, int, int]  # of what the last one makes
+
+
+class _Quick(nn.Sequential):
+    """An nn.Sequential whose chains are run by the library; by torch where that cannot."""
+
+    library: ClassVar[ctypes.CDLL]
+    parts: list[nn.Module | Chain]
+    layouts: dict[tuple[int, torch.Size], _Layout | None]  # by the part and the shape of an image
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "layouts": {}}
+
+    def forward(self, x: Tensor) -> Tensor:
+        for at, part in enumerate(self.parts):
+            if not isinstance(part, tuple):
+                x = part(x)
+            elif not _serves(part, x) or (layout := self._layout(at, part, x)) is None:
+                for stage in part:
+                    for layer in stage.layers:
+                        x = layer(x)
+            elif part[0].convolution.training:
+                parameters = (each for stage in part for each in stage.parameters)
+                x = _Trained.apply(x, layout, *parameters)  # type: ignore[no-untyped-call]
+                for stage in part:
+                    if stage.norm is not None:
+                        cast(Tensor, stage.norm.num_batches_tracked).add_(1)
+            else:
+                x = _run(layout, x.contiguous(memory_format=torch.channels_last), training=False)[0]
+        return x
+
+    def _layout(self, at: int, chain: Chain, x: Tensor) -> _Layout | None:
+        key, pointers = (at, x.shape[1:]), tuple(map(_pointer, _tensors(chain)))
+        found = self.layouts.get(key)
+        if found is None or found.pointers != pointers:
+            found = self.layouts[key] = _laid_out(chain, x, pointers)
+        return found
+
+
+def _serves(chain: Chain, x: Tensor) -> bool:
+    """Whether the library can do it: images as floats on a CPU, and layers that all are trained or run."""
+    training, gradients = chain[0].convolution.training, torch.is_grad_enabled()
+    return (
+        x.dtype == torch.float32
+        and x.device.type == "cpu"
+        and x.dim() == 4
+        and len(x) > training  # torch decides what to do with a single image
+        and training >= gradients
+        and not (gradients and x.requires_grad and x.shape[1] % _LANES)
+        and all(stage.norm is None or stage.norm.training == training for stage in chain)
+        and not torch.compiler.is_compiling()
+    )
+
+
+def _tensors(chain: Chain) -> list[Tensor | None]:
+    return [each for stage in chain for each in (*stage.parameters, *stage.averages)]
+
+
+def _laid_out(chain: Chain, x: Tensor, pointers: tuple[int | None, ...]) -> _Layout | None:
+    """None if torch would refuse such images, or the chain's numbers are not floats in order."""
+    structs, outputs = (_Struct * len(chain))(), []
+    _, channels, height, width = x.shape
+    for struct, stage in zip(structs, chain, strict=True):
+        layer, norm = stage.convolution, stage.norm
+        if layer.in_channels != channels or not all(map(_is_in_order, (*stage.parameters, *stage.averages))):
+            return None
+        struct.height, struct.width, struct.channels = height, width, channels
+        struct.filters, (struct.kernel_height, struct.kernel_width) = layer.out_channels, layer.kernel_size
+        struct.stride, struct.padding = layer.stride[0], int(layer.padding[0])
+        struct.relu, struct.norm = stage.relu is not None, norm is not None
+        struct.weight, struct.bias, struct.gamma, struct.beta = map(_pointer, stage.parameters)
+        struct.running_mean, struct.running_variance = map(_pointer, stage.averages)
+        if norm is not None:
+            struct.momentum, struct.epsilon = norm.momentum, norm.eps
+        channels = layer.out_channels
+        height = (height + 2 * struct.padding - struct.kernel_height) // struct.stride + 1
+        width = (width + 2 * struct.padding - struct.kernel_width) // struct.stride + 1
+        if height < 1 or width < 1:
+            return None
+        outputs.append(channels * height * width)
+    return _Layout(pointers, structs, tuple(outputs), (channels, height, width))
+
+
+def _is_in_order(tensor: Tensor | None) -> bool:
+    layout = torch.contiguous_format if tensor is None or tensor.dim() != 4 else torch.channels_last
+    return tensor is None or (tensor.dtype == torch.float32 and tensor.is_contiguous(memory_format=layout))
+
+
+def _run(layout: _Layout, x: Tensor, *, training: bool) -> tuple[Tensor, ctypes.Array[_Struct], tuple[Tensor, ...]]:
+    """What a chain gives; for the gradients, how it was done and the tensors in which that is."""
+    structs = type(layout.structs).from_buffer_copy(layout.structs)
+    copies = len(x) if training else 1
+    raw = x.new_empty(copies * sum(layout.outputs))
+    moments = x.new_zeros(4 * sum(struct.filters for struct in structs))
+    at_raw, at_moments = raw.data_ptr(), moments.data_ptr()
+    for struct, outputs in zip(structs, layout.outputs, strict=True):
+        row = struct.filters * moments.element_size()
+        struct.raw, struct.mean, struct.inverse = at_raw, at_moments, at_moments + row
+        struct.scale, struct.shift = at_moments + 2 * row, at_moments + 3 * row
+        at_raw, at_moments = at_raw + copies * outputs * raw.element_size(), at_moments + 4 * row
+    y = torch.empty((len(x), *layout.shape), memory_format=torch.channels_last)
+    if _Quick.library.scarlet_forward(structs, len(structs), x.data_ptr(), len(x), y.data_ptr(), training):
+        raise MemoryError("no memory for a batch")
+    return y, structs, (raw, moments)
+
+
 class _Trained(torch.autograd.Function):
     """A chain in training."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, chain: Chain, *parameters: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, layout: _Layout, *parameters: Tensor | None) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
-        y, ctx.stages, ctx.kept = _run(chain, x, training=True)
+        y, ctx.structs, ctx.kept = _run(layout, x, training=True)
         ctx.save_for_backward(x, *parameters)
         return y
 
@@ -267,43 +325,15 @@ class _Trained(torch.autograd.Function):
         of_y = of_y.contiguous(memory_format=torch.channels_last)
         of_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         found = [None if each is None else torch.empty_like(each) for each in parameters]
-        for at, stage in enumerate(ctx.stages):
-            stage.of_weight, stage.of_bias, stage.of_gamma, stage.of_beta = map(_pointer, found[4 * at : 4 * at + 4])
+        pointers = iter([_pointer(each) for each in found])
+        for struct in ctx.structs:
+            struct.of_weight, struct.of_bias, struct.of_gamma, struct.of_beta = (next(pointers) for _ in range(4))
         failed = _Quick.library.scarlet_backward(
-            ctx.stages, len(ctx.stages), x.data_ptr(), len(x), of_y.data_ptr(), _pointer(of_x)
+            ctx.structs, len(ctx.structs), x.data_ptr(), len(x), of_y.data_ptr(), _pointer(of_x)
         )
         if failed:
             raise MemoryError("no memory for the gradients of a batch")
         return of_x, None, *found
-
-
-def _run(chain: Chain, x: Tensor, *, training: bool) -> tuple[Tensor, ctypes.Array[_Layout], list[Tensor]]:
-    """What a chain gives; how it was done, and the tensors that refers to, for the gradients."""
-    x = x.contiguous(memory_format=torch.channels_last)
-    stages = (_Layout * len(chain))()
-    kept: list[Tensor] = []
-    images, channels, height, width = x.shape
-    for stage, each in zip(stages, chain, strict=True):
-        layer, norm = each.convolution, each.norm
-        stage.height, stage.width, stage.channels = height, width, channels
-        stage.filters, (stage.kernel_height, stage.kernel_width) = layer.out_channels, layer.kernel_size
-        stage.stride, stage.padding = layer.stride[0], int(layer.padding[0])
-        stage.relu, stage.norm = each.relu is not None, norm is not None
-        stage.weight, stage.bias, stage.gamma, stage.beta = map(_pointer, each.parameters)
-        if norm is not None:
-            stage.momentum, stage.epsilon = norm.momentum, norm.eps
-            stage.running_mean, stage.running_variance = _pointer(norm.running_mean), _pointer(norm.running_var)
-            if training and norm.num_batches_tracked is not None:
-                norm.num_batches_tracked.add_(1)
-        channels, (height, width) = layer.out_channels, _size_after(layer, height, width)
-        raw, moments = x.new_empty(images if training else 1, height, width, channels), x.new_zeros(4, channels)
-        stage.raw = raw.data_ptr()
-        stage.mean, stage.inverse, stage.scale, stage.shift = (row.data_ptr() for row in moments)
-        kept += raw, moments
-    y = torch.empty((images, channels, height, width), memory_format=torch.channels_last)
-    if _Quick.library.scarlet_forward(stages, len(stages), x.data_ptr(), images, y.data_ptr(), training):
-        raise MemoryError("no memory for a batch")
-    return y, stages, kept
 
 
 def _pointer(tensor: Tensor | None) -> int | None:
