@@ -260,7 +260,8 @@ static void raw_gradient(const struct stage *s, const float *gradient, const flo
             for (size_t at = c; at < along; at += channels) {
                 lanes value = load(raw + at), g = load(gradient + at);
                 if (s->relu) g = where_above_zero(value * scale + shift, g);
-                store(to + at, s->norm ? scale * (g - less - (value - mean) * by) : g);
+                if (s->norm) g = scale * (g - less - (value - mean) * by);
+                store(to + at, g);
             }
         }
 }
