@@ -210,7 +210,8 @@ static void add_moments(const float *raw, size_t pixels, size_t channels, const 
 static void norm_of_batch(struct stage *s, size_t count, const double *sum, const double *squares)
 {
     for (long c = 0; c < s->filters; c++) {
-        double distance = sum[c] / count, variance = fmax(squares[c] / count - distance * distance, 0);
+        double distance = sum[c] / count, variance = squares[c] / count - distance * distance;
+        if (variance < 0) variance = 0; /* NaN is not */
         double bias = s->bias ? s->bias[c] : 0, mean = s->raw[c] + distance;
         s->mean[c] = mean;
         s->inverse[c] = 1 / sqrt(variance + s->epsilon);

@@ -12,11 +12,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, TypeAlias, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +28,7 @@ from torch.nn.modules.conv import _ConvNd
 _SOURCE = Path(__file__).with_suffix(".c")
 _FLAGS = {"AVX512": ("-mavx512f",), "AVX2": ("-mavx2", "-mfma")}  # by what torch finds that the processor has
 _LANES = 16  # channels are a multiple of it
+_DIGEST = hashlib.sha256().digest_size
 _LARGEST = 1 << 16  # weights of a convolution: those of more do not stay near the processor
 
 
@@ -38,13 +41,9 @@ def compiled() -> bytes | None:
         return None
     flags = ["-O2", "-fno-math-errno", "-shared", "-fPIC", *_FLAGS[capability]]
     name = hashlib.sha256("\0".join([*flags, _SOURCE.read_text()]).encode()).hexdigest()
-    kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "scarlet", f"{name}.so")
-    try:
-        binary = kept.read_bytes()
-        _loaded(binary)
+    kept = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "scarlet", name)
+    if (binary := _kept(kept)) is not None:
         return binary
-    except OSError:
-        pass
     try:
         with TemporaryDirectory(prefix="scarlet-") as folder:
             file = Path(folder, "native.so")
@@ -57,15 +56,25 @@ def compiled() -> bytes | None:
     return binary
 
 
+def _kept(file: Path) -> bytes | None:
+    """What was kept, None if that is nothing or damaged."""
+    try:
+        found = file.expanduser().read_bytes()
+    except (OSError, RuntimeError):  # the latter: there is no home
+        return None
+    digest, binary = found[:_DIGEST], found[_DIGEST:]
+    return binary if digest == hashlib.sha256(binary).digest() else None
+
+
 def _keep(binary: bytes, file: Path) -> None:
     """Spare the next run three seconds, if there is a place for it."""
-    unfinished = file.with_suffix(f".{os.getpid()}")
-    try:
+    with suppress(OSError, RuntimeError):
+        file = file.expanduser()
         file.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(binary)
-        unfinished.replace(file)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
+        with TemporaryDirectory(dir=file.parent) as folder:
+            unfinished = Path(folder, file.name)
+            unfinished.write_bytes(hashlib.sha256(binary).digest() + binary)
+            unfinished.replace(file)
 
 
 @cache
@@ -105,6 +114,13 @@ class Stage:
         """What the norm remembers of the batches that it saw: their mean and variance."""
         return (None, None) if self.norm is None else (self.norm.running_mean, self.norm.running_var)
 
+    @property
+    def settings(self) -> tuple[object, ...]:
+        """Where its tensors are, and what may be set otherwise at any time."""
+        tensors = map(_pointer, (*self.parameters, *self.averages))
+        of_norm = () if self.norm is None else (self.norm.momentum, self.norm.eps)
+        return (*tensors, self.convolution.stride, self.convolution.padding, *of_norm, self.relu is None)
+
 
 Chain: TypeAlias = tuple[Stage, ...]
 
@@ -115,8 +131,6 @@ def quicken(model: nn.Module, binary: bytes) -> None:
     for layer in list(model.modules()):
         if type(layer) is nn.Sequential:
             layer.__class__ = _Quick
-            quick = cast(_Quick, layer)
-            quick.parts, quick.layouts = parts_of(layer), {}
 
 
 def why_not(model: nn.Module) -> str | None:
@@ -148,7 +162,7 @@ def parts_of(layers: Iterable[nn.Module]) -> list[nn.Module | Chain]:
         if not (type(layer) is nn.Conv2d and _usual(layer)):
             parts.append(layer)
             continue
-        norm = rest.pop(0) if rest and type(rest[0]) is nn.BatchNorm2d and _usual_norm(rest[0]) else None
+        norm = rest.pop(0) if rest and type(rest[0]) is nn.BatchNorm2d and _usual_norm(rest[0], layer) else None
         relu = rest.pop(0) if rest and type(rest[0]) is nn.ReLU and not _watched(rest[0]) else None
         stage = Stage(layer, cast(nn.BatchNorm2d | None, norm), cast(nn.ReLU | None, relu))
         if parts and isinstance(before := parts[-1], tuple):
@@ -171,8 +185,14 @@ def _usual(layer: nn.Conv2d) -> bool:
     )
 
 
-def _usual_norm(layer: nn.BatchNorm2d) -> bool:
-    return layer.affine and layer.track_running_stats and layer.momentum is not None and not _watched(layer)
+def _usual_norm(layer: nn.BatchNorm2d, after: nn.Conv2d) -> bool:
+    return (
+        layer.num_features == after.out_channels
+        and layer.affine
+        and layer.track_running_stats
+        and layer.momentum is not None
+        and not _watched(layer)
+    )
 
 
 def _watched(layer: nn.Module) -> bool:
@@ -197,9 +217,9 @@ class _Struct(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How images of one size go through a chain whose tensors are where they were."""
+    """How images of one size go through a chain, as long as that is what it was."""
 
-    pointers: tuple[int | None, ...]
+    settings: tuple[object, ...]
     structs: ctypes.Array[_Struct]
     outputs: tuple[int, ...]  # numbers that each stage makes of an image
     shape: tuple[int, int, int]  # of what the last one makes
@@ -209,14 +229,9 @@ class _Quick(nn.Sequential):
     """An nn.Sequential whose chains are run by the library; by torch where that cannot."""
 
     library: ClassVar[ctypes.CDLL]
-    parts: list[nn.Module | Chain]
-    layouts: dict[tuple[int, torch.Size], _Layout | None]  # by the part and the shape of an image
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "layouts": {}}
 
     def forward(self, x: Tensor) -> Tensor:
-        for at, part in enumerate(self.parts):
+        for at, part in enumerate(parts_of(self)):
             if not isinstance(part, tuple):
                 x = part(x)
             elif not _serves(part, x) or (layout := self._layout(at, part, x)) is None:
@@ -234,11 +249,19 @@ class _Quick(nn.Sequential):
         return x
 
     def _layout(self, at: int, chain: Chain, x: Tensor) -> _Layout | None:
-        key, pointers = (at, x.shape[1:]), tuple(map(_pointer, _tensors(chain)))
-        found = self.layouts.get(key)
-        if found is None or found.pointers != pointers:
-            found = self.layouts[key] = _laid_out(chain, x, pointers)
+        settings = tuple(setting for stage in chain for setting in stage.settings)
+        found = self._known.get((at, x.shape[1:]))
+        if found is None or found.settings != settings:
+            found = self._known[at, x.shape[1:]] = _laid_out(chain, x, settings)
         return found
+
+    @property
+    def _known(self) -> dict[tuple[int, torch.Size], _Layout | None]:
+        """Layouts, by the place of the chain and the size of an image."""
+        return _layouts.setdefault(self, {})
+
+
+_layouts: WeakKeyDictionary[_Quick, dict[tuple[int, torch.Size], _Layout | None]] = WeakKeyDictionary()
 
 
 def _serves(chain: Chain, x: Tensor) -> bool:
@@ -248,6 +271,7 @@ def _serves(chain: Chain, x: Tensor) -> bool:
         x.dtype == torch.float32
         and x.device.type == "cpu"
         and x.dim() == 4
+        and x.numel() > 0
         and len(x) > training  # torch decides what to do with a single image
         and training >= gradients
         and not (gradients and x.requires_grad and x.shape[1] % _LANES)
@@ -256,11 +280,7 @@ def _serves(chain: Chain, x: Tensor) -> bool:
     )
 
 
-def _tensors(chain: Chain) -> list[Tensor | None]:
-    return [each for stage in chain for each in (*stage.parameters, *stage.averages)]
-
-
-def _laid_out(chain: Chain, x: Tensor, pointers: tuple[int | None, ...]) -> _Layout | None:
+def _laid_out(chain: Chain, x: Tensor, settings: tuple[object, ...]) -> _Layout | None:
     """None if torch would refuse such images, or the chain's numbers are not floats in order."""
     structs, outputs = (_Struct * len(chain))(), []
     _, channels, height, width = x.shape
@@ -282,7 +302,7 @@ def _laid_out(chain: Chain, x: Tensor, pointers: tuple[int | None, ...]) -> _Lay
         if height < 1 or width < 1:
             return None
         outputs.append(channels * height * width)
-    return _Layout(pointers, structs, tuple(outputs), (channels, height, width))
+    return _Layout(settings, structs, tuple(outputs), (channels, height, width))
 
 
 def _is_in_order(tensor: Tensor | None) -> bool:
@@ -302,7 +322,7 @@ def _run(layout: _Layout, x: Tensor, *, training: bool) -> tuple[Tensor, ctypes.
         struct.raw, struct.mean, struct.inverse = at_raw, at_moments, at_moments + row
         struct.scale, struct.shift = at_moments + 2 * row, at_moments + 3 * row
         at_raw, at_moments = at_raw + copies * outputs * raw.element_size(), at_moments + 4 * row
-    y = torch.empty((len(x), *layout.shape), memory_format=torch.channels_last)
+    y = torch.empty((len(x), *layout.shape), dtype=x.dtype, memory_format=torch.channels_last)
     if _Quick.library.scarlet_forward(structs, len(structs), x.data_ptr(), len(x), y.data_ptr(), training):
         raise MemoryError("no memory for a batch")
     return y, structs, (raw, moments)
