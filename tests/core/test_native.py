@@ -165,13 +165,16 @@ def biases_before_norms(model: nn.Module) -> set[str]:
 
 
 def errors(found: Found, exact: Found) -> dict[str, float]:
-    """How far tensors are from what they should be, by the largest that is in each."""
+    """How far tensors are from what they should be, by the largest that is in each; gradients also by all others."""
     assert found.keys() == exact.keys()
+    largest = {name: float(value.abs().max()) for name, value in exact.items()}
+    usual = max((value for name, value in largest.items() if name.startswith("gradient")), default=0)
     far = {}
     for name, value in exact.items():
         assert found[name].shape == value.shape, name
         away = float((found[name].double() - value.double()).abs().max())
-        far[name] = away if away == 0 else away / max(float(value.abs().max()), 1e-30)
+        scale = max(largest[name], usual / 100 if name.startswith("gradient") else 0)
+        far[name] = away if away == 0 else away / max(scale, 1e-30)
     return far
 
 
@@ -183,7 +186,7 @@ def check(model: nn.Module, found: Found, exact: Found, tolerance: float = 5e-5,
     assert {
         name: (error, excused[name])
         for name, error in far.items()
-        if name not in skipped and not error <= max(tolerance, 8 * excused[name])
+        if name not in skipped and not error <= max(tolerance, 20 * excused[name])
     } == {}
 
 
@@ -220,10 +223,13 @@ def cases(draw: st.DrawFn) -> Case:
         stride = draw(st.integers(1, 3))
         down = draw(st.integers(1, min(5, height + 2 * padding)))
         along = draw(st.integers(1, min(5, width + 2 * padding)))
+        before = height * width
         height, width = (height + 2 * padding - down) // stride + 1, (width + 2 * padding - along) // stride + 1
         layers.append(nn.Conv2d(channels, filters, (down, along), stride, padding, bias=draw(st.booleans())))
         if count * height * width > 1 and draw(st.booleans()):
-            epsilon, momentum = draw(st.sampled_from([1e-5, 1e-3, 0.1])), draw(st.sampled_from([0.0, 0.1, 0.7, 1.0]))
+            # Of a few values, what comes back through a norm is the difference of numbers that are almost equal.
+            epsilons = [1e-5, 1e-3, 0.1] if count * min(height * width, before) >= 8 else [0.1]
+            epsilon, momentum = draw(st.sampled_from(epsilons)), draw(st.sampled_from([0.0, 0.1, 0.7, 1.0]))
             layers.append(nn.BatchNorm2d(filters, epsilon, momentum))
         if draw(st.booleans()):
             layers.append(nn.ReLU(inplace=draw(st.booleans())))
@@ -410,6 +416,15 @@ def test_weights_must_not_change_between_a_batch_and_its_gradients(binary: bytes
         loss.backward()
 
 
+def test_weights_that_are_elsewhere_when_their_gradients_are_found_are_read_there(binary: bytes) -> None:
+    ours = quick(drawn(nn.Conv2d(16, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3)), binary)
+    loss = ours(images(4, 16, 9, 9)).square().mean()
+    ours[2].weight.data = torch.zeros_like(ours[2].weight)
+    others = [torch.full((16, 16, 3, 3), 1e9) for _ in range(20)]  # where they were
+    loss.backward()
+    assert not ours[0].weight.grad.any() and others[0].min() == 1e9
+
+
 # ---- What torch does instead. ----
 
 
@@ -452,9 +467,10 @@ def test_other_numbers_than_floats_are_left_to_torch(binary: bytes, dtype: torch
     assert torch.equal(looked(ours, x.to(dtype)), looked(plain, x.to(dtype)))
 
 
-def test_gradients_in_eval_mode_are_left_to_torch(binary: bytes) -> None:
-    ours, plain = pair(small().eval(), binary)
-    assert as_torch_does(ours, plain, images(5, 3, 9, 9), of_x=True)
+@pytest.mark.parametrize("of_x", [False, True])
+def test_gradients_in_eval_mode_are_left_to_torch(binary: bytes, of_x: bool) -> None:
+    ours, plain = pair(drawn(nn.Conv2d(16, 32, 3), nn.BatchNorm2d(32), nn.ReLU()).eval(), binary)
+    assert as_torch_does(ours, plain, images(5, 16, 9, 9), of_x)
 
 
 def test_gradients_of_images_whose_channels_fill_no_vector_are_left_to_torch(binary: bytes) -> None:
@@ -1157,6 +1173,18 @@ def test_something_else_in_the_place_of_the_kept_library_is_left_there(
     compiled.cache_clear()
     assert compiled() == binary and runs() == 2
     assert list(kept.iterdir()) == [file] and file.is_dir()
+
+
+def test_an_empty_name_of_the_cache_is_none(
+    kept: Path, runs: Callable[[], int], binary: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert compiled() == binary and runs() == 1
+    assert list(here.iterdir()) == [] and list((tmp_path / "home" / ".cache" / "scarlet").iterdir())
 
 
 def test_somebody_without_a_home_has_a_library_too(

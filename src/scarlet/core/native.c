@@ -207,12 +207,22 @@ static void add_moments(const float *raw, size_t pixels, size_t channels, const 
         }
 }
 
+/* The mean of the first image: distances from it are small, so that their squares lose nothing. */
+static void guess_mean(struct stage *s, double *sum, double *squares)
+{
+    add_moments(s->raw, pixels_of(s), s->filters, s->raw, sum, squares);
+    for (long c = 0; c < s->filters; c++) {
+        s->mean[c] = s->raw[c] + sum[c] / pixels_of(s);
+        sum[c] = squares[c] = 0;
+    }
+}
+
 static void norm_of_batch(struct stage *s, size_t count, const double *sum, const double *squares)
 {
     for (long c = 0; c < s->filters; c++) {
         double distance = sum[c] / count, variance = squares[c] / count - distance * distance;
         if (variance < 0) variance = 0; /* NaN is not */
-        double bias = s->bias ? s->bias[c] : 0, mean = s->raw[c] + distance;
+        double bias = s->bias ? s->bias[c] : 0, mean = s->mean[c] + distance;
         s->mean[c] = mean;
         s->inverse[c] = 1 / sqrt(variance + s->epsilon);
         s->scale[c] = s->gamma[c] * s->inverse[c];
@@ -321,7 +331,8 @@ int scarlet_forward(struct stage *stages, long count, const float *x, long image
             for (long image = 0; image < images; image++) {
                 float *raw = s->raw + image * outputs_of(s);
                 run(s, before, (before ? before->raw : x) + image * inputs_of(s), windows + i, kernels[i], to[i], raw);
-                if (s->norm) add_moments(raw, pixels_of(s), s->filters, s->raw, sum, squares);
+                if (s->norm && !image) guess_mean(s, sum, squares);
+                if (s->norm) add_moments(raw, pixels_of(s), s->filters, s->mean, sum, squares);
             }
             if (s->norm) norm_of_batch(s, images * pixels_of(s), sum, squares);
         }

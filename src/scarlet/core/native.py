@@ -41,19 +41,23 @@ def compiled() -> bytes | None:
         return None
     flags = ["-O2", "-fno-math-errno", "-shared", "-fPIC", *_FLAGS[capability]]
     name = hashlib.sha256("\0".join([*flags, _SOURCE.read_text()]).encode()).hexdigest()
-    kept = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "scarlet", name)
-    if (binary := _kept(kept)) is not None:
-        return binary
+    file = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "scarlet", name)
     try:
-        with TemporaryDirectory(prefix="scarlet-") as folder:
-            file = Path(folder, "native.so")
-            subprocess.run([compiler, *flags, "-o", file, _SOURCE, "-lm"], check=True, capture_output=True)
-            binary = file.read_bytes()
+        kept = _kept(file)
+        binary = kept or _made([compiler, *flags])
         _loaded(binary)
     except (OSError, subprocess.SubprocessError):
         return None
-    _keep(binary, kept)
+    if kept is None:
+        _keep(binary, file)
     return binary
+
+
+def _made(command: list[str]) -> bytes:
+    with TemporaryDirectory(prefix="scarlet-") as folder:
+        file = Path(folder, "native.so")
+        subprocess.run([*command, "-o", file, _SOURCE, "-lm"], check=True, capture_output=True)
+        return file.read_bytes()
 
 
 def _kept(file: Path) -> bytes | None:
@@ -346,7 +350,8 @@ class _Trained(torch.autograd.Function):
         of_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         found = [None if each is None else torch.empty_like(each) for each in parameters]
         pointers = iter([_pointer(each) for each in found])
-        for struct in ctx.structs:
+        for struct, weight in zip(ctx.structs, parameters[::4], strict=True):
+            struct.weight = _pointer(weight)  # it may have been given another place
             struct.of_weight, struct.of_bias, struct.of_gamma, struct.of_beta = (next(pointers) for _ in range(4))
         failed = _Quick.library.scarlet_backward(
             ctx.structs, len(ctx.structs), x.data_ptr(), len(x), of_y.data_ptr(), _pointer(of_x)
