@@ -20,17 +20,18 @@ enum { BLOCK = 64 };
 typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int bits __attribute__((vector_size(4 * LANES), aligned(4)));
 
-struct stage { /* as in native.py */
-    long height, width, channels; /* of an image that comes in; channels a multiple of 16 where its gradient is wanted */
-    long filters, kernel_height, kernel_width, stride, padding; /* filters a multiple of 16 */
-    long relu, norm;                                            /* whether they follow */
+/* As in native.py. Channels, but for those of an image whose gradient nobody wants, and filters are multiples of 16. */
+struct stage {
+    long height, width, channels; /* of an image that comes in */
+    long filters, kernel_height, kernel_width, stride, padding;
+    long relu, norm; /* whether they follow */
     double momentum, epsilon;
-    const float *weight;                           /* [filters][kernel_height][kernel_width][channels] */
-    const float *bias, *gamma, *beta;              /* [filters]; bias may be NULL, the others are where there is a norm */
-    float *running_mean, *running_variance;        /* [filters] */
-    float *raw;                                    /* [images][pixels][filters]; of one image unless it is trained */
-    float *mean, *inverse, *scale, *shift;         /* [filters] */
-    float *of_weight, *of_bias, *of_gamma, *of_beta; /* gradients, where wanted */
+    const float *weight;              /* [filters][kernel_height][kernel_width][channels] */
+    const float *bias, *gamma, *beta; /* [filters]; bias may be NULL, the others are there with a norm */
+    float *running_mean, *running_variance;
+    float *raw;                            /* [images][pixels][filters]; of one image, but in training */
+    float *mean, *inverse, *scale, *shift; /* [filters]; mean is 0 where there is no norm */
+    float *of_weight, *of_bias, *of_gamma, *of_beta; /* gradients, as weight, bias, gamma and beta */
 };
 
 static inline lanes load(const float *from) { return *(const lanes *)from; }
@@ -287,7 +288,7 @@ static void *piece(char **desk, size_t bytes)
     return found;
 }
 
-/* The batch's images through one stage. */
+/* One image through one stage. */
 static void run(struct stage *s, const struct stage *before, const float *x, const struct windows *windows,
                 const float *kernel, const int *to, float *raw)
 {
@@ -419,7 +420,8 @@ static int back_through(const struct stage *s, const struct stage *before, const
 {
     size_t filters = s->filters, pixels = pixels_of(s), outputs = outputs_of(s), pairs = s->stride * s->stride;
     struct way_back way = way_back_of(s);
-    size_t bytes = (padded_of(s) + 2 * weights_of(s) + 2 * pixels + outputs + way.size + 2 * s->height * s->width + 2 * filters) * 4;
+    size_t numbers = padded_of(s) + 2 * weights_of(s) + 2 * pixels + outputs + way.size + 2 * s->height * s->width;
+    size_t bytes = (numbers + 2 * filters) * 4;
     char *memory = calloc(1, bytes + pairs * (sizeof *way.windows + 2 * sizeof(void *)) + 16 * 64), *desk = memory;
     if (!memory) return 1;
     float *constant = piece(&desk, filters * sizeof *constant), *slope = piece(&desk, filters * sizeof *slope);
@@ -432,7 +434,8 @@ static int back_through(const struct stage *s, const struct stage *before, const
         constant[c] = sum[c] / count;
         slope[c] = products[c] * s->inverse[c] * s->inverse[c] / count;
     }
-    float *padded = piece(&desk, padded_of(s) * sizeof *padded), *of_kernel = piece(&desk, weights_of(s) * sizeof *of_kernel);
+    float *padded = piece(&desk, padded_of(s) * sizeof *padded);
+    float *of_kernel = piece(&desk, weights_of(s) * sizeof *of_kernel);
     int *at = piece(&desk, pixels * sizeof *at), *to = piece(&desk, pixels * sizeof *to);
     float *of_raw = piece(&desk, outputs * sizeof *of_raw), *wide = piece(&desk, way.size * sizeof *wide);
     struct windows windows = windows_of(s, padded, at, to);
@@ -451,8 +454,8 @@ static int back_through(const struct stage *s, const struct stage *before, const
         }
         if (!earlier) continue;
         float *back = earlier + image * inputs_of(s);
-        copy_image(of_raw, rows_of(s), columns_of(s), filters, NULL, NULL, 0, wide + way.above * way.step + way.left * filters,
-                   way.step);
+        copy_image(of_raw, rows_of(s), columns_of(s), filters, NULL, NULL, 0,
+                   wide + way.above * way.step + way.left * filters, way.step);
         for (size_t pair = 0; pair < pairs; pair++)
             convolve(way.windows + pair, way.kernels[pair], s->channels, back, way.to[pair]);
         if (before) add_products(before, back, input, sum, products);
