@@ -42,7 +42,7 @@ def test_auto_chooses_by_the_widest_convolution_where_nothing_can_be_native(
 ) -> None:
     monkeypatch.setattr(native, "compiled", lambda: None)
     assert chosen("auto", model).name == engine
-    with pytest.raises(ConfigError, match=r"^engine must not be native here \(.+\); use auto$"):
+    with pytest.raises(ConfigError, match=r"^engine must not be native here \(.+\); use another, or auto$"):
         chosen("native", model)
 
 
@@ -53,7 +53,9 @@ def test_auto_has_small_convolutions_in_a_row_run_by_a_library(
     monkeypatch.setattr(native, "compiled", lambda: b"a library")
     assert chosen("auto", model).name == engine
     assert (chosen("auto", model).library == b"a library") == (engine == "native")
-    with pytest.raises(ConfigError, match=r"^engine must not be native here \(the device is cuda\); use auto$"):
+    with pytest.raises(
+        ConfigError, match=r"^engine must not be native here \(the device is cuda\); use another, or auto$"
+    ):
         choose("native", factory_of(model), Plan(IMAGES[model], device="cuda"))
 
 

@@ -66,7 +66,7 @@ def choose(name: EngineName, factory: Callable[[], nn.Module], plan: Plan) -> En
         case "batched" if obstacle is not None:
             raise ConfigError(f"engine must not be batched for a model that cannot be stacked ({obstacle}); use auto")
         case "native" if (obstacle := _why_not_native(factory(), plan)) is not None:
-            raise ConfigError(f"engine must not be native here ({obstacle}); use auto")
+            raise ConfigError(f"engine must not be native here ({obstacle}); use another, or auto")
         case "native":
             return Engine(name, "as asked", True, native.compiled())
         case "compiled":
@@ -94,7 +94,7 @@ def _why_not_native(model: nn.Module, plan: Plan) -> str | None:
         return f"the device is {plan.device}"
     if (obstacle := native.why_not(model)) is not None:
         return obstacle
-    return "no C compiler for AVX2 or AVX-512" if native.compiled() is None else None
+    return "no C compiler makes its library for a processor with AVX2" if native.compiled() is None else None
 
 
 def _by_width(model: nn.Module) -> Engine:

@@ -36,7 +36,8 @@ struct stage {
 
 static inline lanes load(const float *from) { return *(const lanes *)from; }
 static inline void store(float *to, lanes value) { *(lanes *)to = value; }
-static inline lanes where_above_zero(lanes test, lanes value) { return (lanes)((bits)value & ~(test <= 0)); } /* NaN is */
+/* 0 where the test is not above zero; NaN counts as above. */
+static inline lanes where_above_zero(lanes test, lanes value) { return (lanes)((bits)value & ~(test <= 0)); }
 static inline size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 static inline void add(double *to, lanes value)
@@ -280,7 +281,7 @@ static void raw_gradient(const struct stage *s, const float *gradient, const flo
 
 /* ---- Chains. ---- */
 
-/* The memory of one call, handed out piece by piece, each on a line of the cache of its own. */
+/* The memory of one call, handed out piece by piece. */
 static void *piece(char **desk, size_t bytes)
 {
     void *found = *desk;
@@ -303,7 +304,7 @@ int scarlet_forward(struct stage *stages, long count, const float *x, long image
     struct windows windows[count];
     float *kernels[count];
     int *to[count];
-    size_t size = 64 * count, most = 0;
+    size_t size = 0, most = 0;
     for (long i = 0; i < count; i++) {
         const struct stage *s = stages + i;
         size += (padded_of(s) + weights_of(s) + 2 * pixels_of(s)) * 4 + 4 * 64;

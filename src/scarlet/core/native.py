@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.modules import module
 from torch.nn.modules.conv import _ConvNd
 
 _SOURCE = Path(__file__).with_suffix(".c")
@@ -39,17 +40,17 @@ def compiled() -> bytes | None:
     capability = torch.backends.cpu.get_cpu_capability()
     if compiler is None or capability not in _FLAGS:
         return None
-    flags = ["-O2", "-fno-math-errno", "-shared", "-fPIC", *_FLAGS[capability]]
-    name = hashlib.sha256("\0".join([*flags, _SOURCE.read_text()]).encode()).hexdigest()
-    file = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "scarlet", name)
+    flags = ["-O2", "-fno-math-errno", "-ffp-contract=fast", "-shared", "-fPIC", *_FLAGS[capability]]
     try:
-        kept = _kept(file)
-        binary = kept or _made([compiler, *flags])
-        _loaded(binary)
+        version = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
+        name = hashlib.sha256("\0".join([version, *flags, _SOURCE.read_text()]).encode()).hexdigest()
+        file = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "scarlet", name)
+        if (binary := _kept(file)) is None:
+            binary = _made([compiler, *flags])
+            _loaded(binary)
+            _keep(binary, file)
     except (OSError, subprocess.SubprocessError):
         return None
-    if kept is None:
-        _keep(binary, file)
     return binary
 
 
@@ -61,13 +62,19 @@ def _made(command: list[str]) -> bytes:
 
 
 def _kept(file: Path) -> bytes | None:
-    """What was kept, None if that is nothing or damaged."""
+    """What was kept, None if that is nothing, damaged or of no use here."""
     try:
         found = file.expanduser().read_bytes()
     except (OSError, RuntimeError):  # the latter: there is no home
         return None
     digest, binary = found[:_DIGEST], found[_DIGEST:]
-    return binary if digest == hashlib.sha256(binary).digest() else None
+    if digest != hashlib.sha256(binary).digest():
+        return None
+    try:
+        _loaded(binary)
+    except OSError:  # made for another system
+        return None
+    return binary
 
 
 def _keep(binary: bytes, file: Path) -> None:
@@ -120,10 +127,14 @@ class Stage:
 
     @property
     def settings(self) -> tuple[object, ...]:
-        """Where its tensors are, and what may be set otherwise at any time."""
-        tensors = map(_pointer, (*self.parameters, *self.averages))
-        of_norm = () if self.norm is None else (self.norm.momentum, self.norm.eps)
-        return (*tensors, self.convolution.stride, self.convolution.padding, *of_norm, self.relu is None)
+        """Where its tensors are and how, and what else may be set otherwise at any time."""
+        tensors = (
+            each if each is None else (each.data_ptr(), each.shape, each.stride(), each.dtype, each.device)
+            for each in (*self.parameters, *self.averages)
+        )
+        layer, norm = self.convolution, self.norm
+        of_norm = () if norm is None else (norm.momentum, norm.eps)
+        return (*tensors, layer.kernel_size, layer.stride, layer.padding, *of_norm, self.relu is None)
 
 
 Chain: TypeAlias = tuple[Stage, ...]
@@ -183,8 +194,9 @@ def _usual(layer: nn.Conv2d) -> bool:
         and layer.dilation == (1, 1)
         and layer.padding_mode == "zeros"
         and not isinstance(layer.padding, str)
-        and layer.padding[0] == layer.padding[1]
-        and layer.stride[0] == layer.stride[1]
+        and layer.padding[0] == layer.padding[1] >= 0
+        and layer.stride[0] == layer.stride[1] > 0
+        and min(layer.kernel_size) > 0
         and not _watched(layer)
     )
 
@@ -201,7 +213,14 @@ def _usual_norm(layer: nn.BatchNorm2d, after: nn.Conv2d) -> bool:
 
 def _watched(layer: nn.Module) -> bool:
     """Whether somebody wants to know when a layer is run, or to change what it gives."""
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
+    return bool(
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or layer._backward_pre_hooks
+        or "forward" in layer.__dict__
+        or module._has_any_global_hook()  # type: ignore[no-untyped-call]
+    )
 
 
 class _Struct(ctypes.Structure):
@@ -232,9 +251,10 @@ class _Layout:
 class _Quick(nn.Sequential):
     """An nn.Sequential whose chains are run by the library; by torch where that cannot."""
 
-    library: ClassVar[ctypes.CDLL]
+    library: ClassVar[ctypes.CDLL | None] = None  # None: no model of this process was quickened
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
+        x = input
         for at, part in enumerate(parts_of(self)):
             if not isinstance(part, tuple):
                 x = part(x)
@@ -246,8 +266,8 @@ class _Quick(nn.Sequential):
                 parameters = (each for stage in part for each in stage.parameters)
                 x = _Trained.apply(x, layout, *parameters)  # type: ignore[no-untyped-call]
                 for stage in part:
-                    if stage.norm is not None:
-                        cast(Tensor, stage.norm.num_batches_tracked).add_(1)
+                    if stage.norm is not None and stage.norm.num_batches_tracked is not None:
+                        stage.norm.num_batches_tracked.add_(1)
             else:
                 x = _run(layout, x.contiguous(memory_format=torch.channels_last), training=False)[0]
         return x
@@ -269,10 +289,11 @@ _layouts: WeakKeyDictionary[_Quick, dict[tuple[int, torch.Size], _Layout | None]
 
 
 def _serves(chain: Chain, x: Tensor) -> bool:
-    """Whether the library can do it: images as floats on a CPU, and layers that all are trained or run."""
+    """Whether the library can do it: images as floats on a CPU, layers that all are trained or run, nothing unusual."""
     training, gradients = chain[0].convolution.training, torch.is_grad_enabled()
     return (
-        x.dtype == torch.float32
+        _Quick.library is not None
+        and x.dtype == torch.float32
         and x.device.type == "cpu"
         and x.dim() == 4
         and x.numel() > 0
@@ -280,7 +301,9 @@ def _serves(chain: Chain, x: Tensor) -> bool:
         and training >= gradients
         and not (gradients and x.requires_grad and x.shape[1] % _LANES)
         and all(stage.norm is None or stage.norm.training == training for stage in chain)
+        and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
+        and torch._C._functorch.peek_interpreter_stack() is None
     )
 
 
@@ -290,7 +313,7 @@ def _laid_out(chain: Chain, x: Tensor, settings: tuple[object, ...]) -> _Layout 
     _, channels, height, width = x.shape
     for struct, stage in zip(structs, chain, strict=True):
         layer, norm = stage.convolution, stage.norm
-        if layer.in_channels != channels or not all(map(_is_in_order, (*stage.parameters, *stage.averages))):
+        if layer.in_channels != channels or not _is_in_order(stage):
             return None
         struct.height, struct.width, struct.channels = height, width, channels
         struct.filters, (struct.kernel_height, struct.kernel_width) = layer.out_channels, layer.kernel_size
@@ -309,27 +332,48 @@ def _laid_out(chain: Chain, x: Tensor, settings: tuple[object, ...]) -> _Layout 
     return _Layout(settings, structs, tuple(outputs), (channels, height, width))
 
 
-def _is_in_order(tensor: Tensor | None) -> bool:
-    layout = torch.contiguous_format if tensor is None or tensor.dim() != 4 else torch.channels_last
-    return tensor is None or (tensor.dtype == torch.float32 and tensor.is_contiguous(memory_format=layout))
+def _is_in_order(stage: Stage) -> bool:
+    """Whether a stage's tensors are all there, floats on a CPU, and of the shape that its layers say."""
+    layer = stage.convolution
+    weight, bias, *of_norm = (*stage.parameters, *stage.averages)
+    vectors = [*([] if bias is None else [bias]), *([] if stage.norm is None else of_norm)]
+    return _is_plain(weight, (layer.out_channels, layer.in_channels, *layer.kernel_size), torch.channels_last) and all(
+        _is_plain(each, (layer.out_channels,), torch.contiguous_format) for each in vectors
+    )
 
 
-def _run(layout: _Layout, x: Tensor, *, training: bool) -> tuple[Tensor, ctypes.Array[_Struct], tuple[Tensor, ...]]:
-    """What a chain gives; for the gradients, how it was done and the tensors in which that is."""
-    structs = type(layout.structs).from_buffer_copy(layout.structs)
+def _is_plain(tensor: Tensor | None, shape: tuple[int, ...], layout: torch.memory_format) -> bool:
+    return (
+        tensor is not None
+        and tensor.shape == shape
+        and tensor.dtype == torch.float32
+        and tensor.device.type == "cpu"
+        and tensor.is_contiguous(memory_format=layout)
+    )
+
+
+def _run(layout: _Layout, x: Tensor, *, training: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """What a chain gives, and what is kept for the gradients: what convolutions gave, and the moments."""
     copies = len(x) if training else 1
     raw = x.new_empty(copies * sum(layout.outputs))
-    moments = x.new_zeros(4 * sum(struct.filters for struct in structs))
+    moments = x.new_zeros(4 * sum(struct.filters for struct in layout.structs))
+    structs = _filled(layout, raw, moments, copies)
+    y = torch.empty((len(x), *layout.shape), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    assert _Quick.library is not None
+    if _Quick.library.scarlet_forward(structs, len(structs), x.data_ptr(), len(x), y.data_ptr(), training):
+        raise MemoryError("no memory for a batch")
+    return y, raw, moments
+
+
+def _filled(layout: _Layout, raw: Tensor, moments: Tensor, copies: int) -> ctypes.Array[_Struct]:
+    structs = type(layout.structs).from_buffer_copy(layout.structs)
     at_raw, at_moments = raw.data_ptr(), moments.data_ptr()
     for struct, outputs in zip(structs, layout.outputs, strict=True):
         row = struct.filters * moments.element_size()
         struct.raw, struct.mean, struct.inverse = at_raw, at_moments, at_moments + row
         struct.scale, struct.shift = at_moments + 2 * row, at_moments + 3 * row
         at_raw, at_moments = at_raw + copies * outputs * raw.element_size(), at_moments + 4 * row
-    y = torch.empty((len(x), *layout.shape), dtype=x.dtype, memory_format=torch.channels_last)
-    if _Quick.library.scarlet_forward(structs, len(structs), x.data_ptr(), len(x), y.data_ptr(), training):
-        raise MemoryError("no memory for a batch")
-    return y, structs, (raw, moments)
+    return structs
 
 
 class _Trained(torch.autograd.Function):
@@ -338,23 +382,28 @@ class _Trained(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, layout: _Layout, *parameters: Tensor | None) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
-        y, ctx.structs, ctx.kept = _run(layout, x, training=True)
-        ctx.save_for_backward(x, *parameters)
+        y, raw, moments = _run(layout, x, training=True)
+        ctx.save_for_backward(x, raw, moments, *parameters)
+        ctx.layout = layout
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, ...]:
-        x, *parameters = ctx.saved_tensors
+        x, raw, moments, *parameters = ctx.saved_tensors
         of_y = of_y.contiguous(memory_format=torch.channels_last)
         of_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        weights = [each.contiguous(memory_format=torch.channels_last) for each in parameters[::4]]  # wherever they are
         found = [None if each is None else torch.empty_like(each) for each in parameters]
+        found[::4] = map(torch.empty_like, weights)
+        structs = _filled(ctx.layout, raw, moments, len(x))
         pointers = iter([_pointer(each) for each in found])
-        for struct, weight in zip(ctx.structs, parameters[::4], strict=True):
-            struct.weight = _pointer(weight)  # it may have been given another place
+        for struct, weight in zip(structs, weights, strict=True):
+            struct.weight = _pointer(weight)
             struct.of_weight, struct.of_bias, struct.of_gamma, struct.of_beta = (next(pointers) for _ in range(4))
+        assert _Quick.library is not None
         failed = _Quick.library.scarlet_backward(
-            ctx.structs, len(ctx.structs), x.data_ptr(), len(x), of_y.data_ptr(), _pointer(of_x)
+            structs, len(structs), x.data_ptr(), len(x), of_y.data_ptr(), _pointer(of_x)
         )
         if failed:
             raise MemoryError("no memory for the gradients of a batch")

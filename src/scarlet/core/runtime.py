@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from scarlet.core import native
+from scarlet.core.native import quicken
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD, _MXFAST = -3, -1, -2, 1  # mallopt(3)
 
@@ -31,17 +31,17 @@ class Made:
     factory: Callable[[], nn.Module]
     channels_last: bool
     compilation: Compilation | None  # None: they are run as they are
-    native: bytes | None = field(default=None, repr=False)  # the library that runs their convolutions; None: torch
+    library: bytes | None = field(default=None, repr=False)  # runs their convolutions (`core.native`); None: torch
 
     def __call__(self) -> nn.Module:
         model = self.factory()
         if self.channels_last:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             for layer in model.modules():
-                if isinstance(layer, nn.Flatten) and self.native is None:
+                if isinstance(layer, nn.Flatten) and self.library is None:  # the library does so by itself
                     layer.register_forward_pre_hook(_lay_gradient_out)
-        if self.native is not None:
-            native.quicken(model, self.native)
+        if self.library is not None:
+            quicken(model, self.library)
         if self.compilation is not None:
             _compilations[model] = self.compilation
         return model
