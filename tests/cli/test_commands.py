@@ -20,7 +20,7 @@ import pytest
 
 from scarlet.cli import main
 from scarlet.cli.main import COMMANDS
-from scarlet.core import native
+from scarlet.core import native_library
 from scarlet.data import DATASETS
 from scarlet.data.fetch import ARCHIVES, Archive
 from tests.data.make_layouts import write_cifar10
@@ -192,7 +192,7 @@ def test_run_says_before_the_first_round_what_it_will_take_and_in_the_end_what_c
     assert called.code == 0
     assert said[0].startswith("DS-FL, seed 0, 2 rounds: about ")
     assert "GB of memory" in said[0] and "MB up and" in said[0] and said[0].endswith("MB down")
-    assert said[1].startswith("engine: contiguous (" if native.compiled() is None else "engine: native (")
+    assert said[1].startswith("engine: contiguous (" if native_library.compiled() is None else "engine: native (")
     assert "round 1/2" in said[2] and "round 2/2" in said[3]
     assert said[-1] == f"report: {Path('run') / 'report.html'}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
 
@@ -32,13 +31,7 @@ PROFILE = settings(deadline=None, max_examples=100)
 CLASSES = 3
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """As in a run: on networks this small, threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def model(client: int, samples: int, *numbers: float) -> Parameters:

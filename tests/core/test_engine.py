@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import scarlet
-from scarlet.core import native, runtime
+from scarlet.core import native_library, runtime
 from scarlet.core.engine import Engine, Plan, choose
 from scarlet.core.runtime import keep_freed_memory, laid_out_for
 from scarlet.core.train import Samples, Training, distil, evaluate, fit, parameters_of, predict, scaled
@@ -22,7 +22,7 @@ from scarlet.errors import ConfigError
 from scarlet.models.registry import ModelFactory, initial_weights, model_factory
 from scarlet.problem import prepare
 
-QUICKEST = "contiguous" if native.compiled() is None else "native"  # for the embedded default
+QUICKEST = "contiguous" if native_library.compiled() is None else "native"  # for the embedded default
 IMAGES = {"cnn": (1, 28, 28), "cnn32": (3, 32, 32), "resnet20": (3, 32, 32)}
 
 
@@ -40,7 +40,7 @@ def chosen(asked: EngineName, model: str, images: int = 0) -> Engine:
 def test_auto_chooses_by_the_widest_convolution_where_nothing_can_be_native(
     model: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native, "compiled", lambda: None)
+    monkeypatch.setattr(native_library, "compiled", lambda: None)
     assert chosen("auto", model).name == engine
     with pytest.raises(ConfigError, match=r"^engine must not be native here \(.+\); use another, or auto$"):
         chosen("native", model)
@@ -50,7 +50,7 @@ def test_auto_chooses_by_the_widest_convolution_where_nothing_can_be_native(
 def test_auto_has_small_convolutions_in_a_row_run_by_a_library(
     model: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native, "compiled", lambda: b"a library")
+    monkeypatch.setattr(native_library, "compiled", lambda: b"a library")
     assert chosen("auto", model).name == engine
     assert (chosen("auto", model).library == b"a library") == (engine == "native")
     with pytest.raises(
@@ -77,7 +77,7 @@ def test_auto_compiles_where_much_is_to_be_computed_and_there_is_a_compiler(
     model: str, images: int, compiler: str | None, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: compiler)
-    monkeypatch.setattr(native, "compiled", lambda: None)
+    monkeypatch.setattr(native_library, "compiled", lambda: None)
     assert chosen("auto", model, images).name == engine
 
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import scarlet
-from scarlet.core import native
+from scarlet.core import native_library
 from scarlet.core.server import ClosedRound, Server
 from scarlet.core.server_model import ServerModel
 from scarlet.core.train import Samples, evaluate
@@ -103,7 +103,7 @@ def test_config_json_names_every_option_and_leaves_nothing_that_follows_from_the
         "method": "scarlet",
         "public": "digits",
         "model": "cnn",
-        "engine": "contiguous" if native.compiled() is None else "native",
+        "engine": "contiguous" if native_library.compiled() is None else "native",
     }
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from scarlet.core import native
+from scarlet.core import native, native_library
 from scarlet.core.batched import why_not
 from scarlet.core.flops import step_flops
 from scarlet.core.runtime import Compilation, Made
@@ -68,7 +68,7 @@ def choose(name: EngineName, factory: Callable[[], nn.Module], plan: Plan) -> En
         case "native" if (obstacle := _why_not_native(factory(), plan)) is not None:
             raise ConfigError(f"engine must not be native here ({obstacle}); use another, or auto")
         case "native":
-            return Engine(name, "as asked", True, native.compiled())
+            return Engine(name, "as asked", True, native_library.compiled())
         case "compiled":
             return Engine(name, "as asked", _by_width(factory()).channels_last)
         case _:
@@ -78,7 +78,7 @@ def choose(name: EngineName, factory: Callable[[], nn.Module], plan: Plan) -> En
 def _quickest_on_a_cpu(factory: Callable[[], nn.Module], plan: Plan) -> Engine:
     model = factory()
     if _why_not_native(model, plan) is None:
-        return Engine("native", "all convolutions are small and one after another", True, native.compiled())
+        return Engine("native", "all convolutions are small and one after another", True, native_library.compiled())
     layout = _by_width(model)
     if not layout.channels_last or not shutil.which("g++"):
         return layout
@@ -94,7 +94,7 @@ def _why_not_native(model: nn.Module, plan: Plan) -> str | None:
         return f"the device is {plan.device}"
     if (obstacle := native.why_not(model)) is not None:
         return obstacle
-    return "no C compiler makes its library for a processor with AVX2" if native.compiled() is None else None
+    return "no C compiler makes its library for a processor with AVX2" if native_library.compiled() is None else None
 
 
 def _by_width(model: nn.Module) -> Engine:
