@@ -21,19 +21,19 @@ import numpy.typing as npt
 import torch
 
 import scarlet
-from scarlet.checkpoint import Folder, Store
-from scarlet.checkpointing import client_states
-from scarlet.core.client import Client
-from scarlet.core.federation import Federation
-from scarlet.core.server import Server
-from scarlet.core.train import predict
-from scarlet.core.types import Job, Result, Values
-from scarlet.estimate import Estimate
+from scarlet.experiment.checkpoints import client_states
+from scarlet.experiment.estimate import Estimate
+from scarlet.experiment.problem import Problem, prepare
 from scarlet.methods.scarlet import scarlet as build
 from scarlet.models.registry import Weights
-from scarlet.problem import Problem, prepare
+from scarlet.protocol.client import Client
+from scarlet.protocol.federation import Federation
+from scarlet.protocol.server import Server
+from scarlet.protocol.types import Job, Result, Values
 from scarlet.records import RoundRecord, RunResult
-from scarlet.transport.host import weights_of
+from scarlet.store import Folder, Store
+from scarlet.training.train import predict
+from scarlet.transport.client_runner import weights_of
 from scarlet.wire.codec import Codec
 from scarlet.wire.codecs import codec
 from scarlet.wire.ledger import Ledger

@@ -22,11 +22,11 @@ import numpy as np
 import torch
 
 import scarlet
-from scarlet.core.persist import Array
-from scarlet.core.train import Samples, fit
-from scarlet.core.types import EngineName
+from scarlet.experiment.problem import prepare
 from scarlet.models.registry import initial_weights
-from scarlet.problem import prepare
+from scarlet.protocol.persist import Array
+from scarlet.protocol.types import EngineName
+from scarlet.training.train import Samples, fit
 from scarlet.transport.local import LocalTransport
 
 ENGINES: tuple[EngineName, ...] = ("contiguous", "channels-last", "native", "compiled", "batched")

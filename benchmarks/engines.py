@@ -25,14 +25,14 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from scarlet.core.engine import Plan, choose
-from scarlet.core.flops import step_flops
-from scarlet.core.runtime import has_channels_last, keep_freed_memory
-from scarlet.core.train import Samples, Training, evaluate, fit
-from scarlet.core.types import EngineName
 from scarlet.data.datasets import Augment
 from scarlet.errors import ConfigError
 from scarlet.models.registry import initial_weights, model_factory
+from scarlet.protocol.types import EngineName
+from scarlet.training.engine import Plan, choose
+from scarlet.training.flops import step_flops
+from scarlet.training.runtime import has_channels_last, keep_freed_memory
+from scarlet.training.train import Samples, Training, evaluate, fit
 
 ENGINES: tuple[EngineName, ...] = ("contiguous", "channels-last", "native", "compiled")
 BATCH, SIDE = 50, 2048

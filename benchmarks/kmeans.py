@@ -18,8 +18,8 @@ import numpy as np
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from scarlet.core.types import Values
-from scarlet.parts.kmeans import cluster
+from scarlet.methods.parts.kmeans import cluster
+from scarlet.protocol.types import Values
 
 SAMPLES, CLIENTS, CLASSES, CLUSTERS = 1_000, 100, 10, 2
 

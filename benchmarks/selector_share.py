@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from scarlet.config import Config
-from scarlet.core.rng import stream
-from scarlet.parts.kulsif import Mask, in_distribution
-from scarlet.problem import Problem, prepare
+from scarlet.experiment.problem import Problem, prepare
+from scarlet.methods.parts.kulsif import Mask, in_distribution
+from scarlet.rng import stream
 
 
 def papers(problem: Problem, client: int) -> Mask:

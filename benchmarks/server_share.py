@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import scarlet
-from scarlet.bench.races import CODECS
-from scarlet.core.server import Server
+from benchmarks.races import CODECS
+from scarlet.protocol.server import Server
 
 STEP = ("take", "close_round")
 spent = dict.fromkeys((*STEP, "_learn"), 0.0)  # the model's learning is told to begin within close_round

@@ -7,11 +7,11 @@ from dataclasses import fields, replace
 import pytest
 
 from scarlet.config import Config
-from scarlet.costs import CostsConfig
 from scarlet.errors import ConfigError
+from scarlet.experiment.cache_simulation import SimulateConfig
+from scarlet.experiment.costs import CostsConfig
 from scarlet.methods.dsfl import DsflConfig
 from scarlet.methods.scarlet import ScarletConfig
-from scarlet.simulate import SimulateConfig
 
 AT_LEAST_1 = (
     "clients",

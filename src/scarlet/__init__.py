@@ -12,14 +12,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from scarlet.comparison import compare as compare
     from scarlet.config import Config as Config
-    from scarlet.core.method import Method as Method
-    from scarlet.costs import CostsConfig as CostsConfig
-    from scarlet.costs import costs as costs
     from scarlet.data.datasets import PrivateSet as PrivateSet
     from scarlet.errors import ScarletError as ScarletError
-    from scarlet.experiment import run as run
+    from scarlet.experiment.cache_simulation import SimulateConfig as SimulateConfig
+    from scarlet.experiment.cache_simulation import simulate_cache as simulate_cache
+    from scarlet.experiment.comparison import compare as compare
+    from scarlet.experiment.costs import CostsConfig as CostsConfig
+    from scarlet.experiment.costs import costs as costs
+    from scarlet.experiment.loop import run as run
+    from scarlet.experiment.problem import Data as Data
     from scarlet.methods.centralized import CentralizedConfig as CentralizedConfig
     from scarlet.methods.cfd import CfdConfig as CfdConfig
     from scarlet.methods.comet import CometConfig as CometConfig
@@ -29,9 +31,7 @@ if TYPE_CHECKING:
     from scarlet.methods.registry import register as register
     from scarlet.methods.scarlet import ScarletConfig as ScarletConfig
     from scarlet.methods.selective_fd import SelectiveFdConfig as SelectiveFdConfig
-    from scarlet.problem import Data as Data
-    from scarlet.simulate import SimulateConfig as SimulateConfig
-    from scarlet.simulate import simulate_cache as simulate_cache
+    from scarlet.protocol.method import Method as Method
 
 # Loaded on first use, so that `import scarlet` and `scarlet --help` do not wait for torch.
 _HOMES = {
@@ -39,22 +39,22 @@ _HOMES = {
     "CfdConfig": "scarlet.methods.cfd",
     "CometConfig": "scarlet.methods.comet",
     "Config": "scarlet.config",
-    "CostsConfig": "scarlet.costs",
-    "Data": "scarlet.problem",
+    "CostsConfig": "scarlet.experiment.costs",
+    "Data": "scarlet.experiment.problem",
     "DsflConfig": "scarlet.methods.dsfl",
     "FedavgConfig": "scarlet.methods.fedavg",
     "IndividualConfig": "scarlet.methods.individual",
-    "Method": "scarlet.core.method",
+    "Method": "scarlet.protocol.method",
     "PrivateSet": "scarlet.data.datasets",
     "ScarletConfig": "scarlet.methods.scarlet",
     "ScarletError": "scarlet.errors",
     "SelectiveFdConfig": "scarlet.methods.selective_fd",
-    "SimulateConfig": "scarlet.simulate",
-    "compare": "scarlet.comparison",
-    "costs": "scarlet.costs",
+    "SimulateConfig": "scarlet.experiment.cache_simulation",
+    "compare": "scarlet.experiment.comparison",
+    "costs": "scarlet.experiment.costs",
     "register": "scarlet.methods.registry",
-    "run": "scarlet.experiment",
-    "simulate_cache": "scarlet.simulate",
+    "run": "scarlet.experiment.loop",
+    "simulate_cache": "scarlet.experiment.cache_simulation",
 }
 
 __all__ = sorted(_HOMES)

@@ -9,8 +9,8 @@ from typing import Annotated, get_args
 
 from typing_extensions import Doc
 
-from scarlet.core.types import Attack, EngineName
 from scarlet.errors import ConfigError, unknown
+from scarlet.protocol.types import Attack, EngineName
 from scarlet.wire.codecs import codec
 
 

@@ -20,9 +20,9 @@ import pytest
 
 from scarlet.cli import main
 from scarlet.cli.main import COMMANDS
-from scarlet.core import native_library
 from scarlet.data import DATASETS
 from scarlet.data.fetch import ARCHIVES, Archive
+from scarlet.training import native_library
 from tests.data.make_layouts import write_cifar10
 
 TINY = [

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from scarlet.core.rng import stream
 from scarlet.data import Augment
 from scarlet.data import augment as augmenting
 from scarlet.data.augment import Views
+from scarlet.rng import stream
 
 Move = tuple[int, int, bool]  # down, right, mirrored
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scarlet.core.rng import stream
 from scarlet.data import class_counts, partition, partition_figure, split_test
 from scarlet.data.shares import Shares
 from scarlet.data.source import Integers
 from scarlet.errors import ConfigError
+from scarlet.rng import stream
 
 
 def generator(seed: int) -> np.random.Generator:

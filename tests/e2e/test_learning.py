@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import scarlet
-from scarlet.core.method import Fold, Method
-from scarlet.core.types import Index, Labels
 from scarlet.methods.registry import METHODS, Entry
 from scarlet.methods.scarlet import scarlet as scarlet_method
+from scarlet.protocol.method import Fold, Method
+from scarlet.protocol.types import Index, Labels
 from scarlet.records import RunResult
 from tests.data.make_layouts import write_cifar10, write_cifar100
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from scarlet.checkpoint import Folder
 from scarlet.cli import main
-from scarlet.experiment import run
-from scarlet.flat import unflatten
+from scarlet.experiment.flat import unflatten
+from scarlet.experiment.loop import run
 from scarlet.records import RoundRecord
+from scarlet.store import Folder
 from tests.e2e import kills
 
 OPTIONS = [

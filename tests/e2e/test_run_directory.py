@@ -13,17 +13,17 @@ import torch
 from safetensors.torch import load_file
 
 import scarlet
-from scarlet.core import native_library
-from scarlet.core.server import ClosedRound, Server
-from scarlet.core.server_model import ServerModel
-from scarlet.core.train import Samples, evaluate
-from scarlet.core.types import Labels
 from scarlet.data import load_private
 from scarlet.errors import ConfigError
-from scarlet.estimate import Estimate
+from scarlet.experiment.estimate import Estimate
+from scarlet.experiment.problem import Problem
 from scarlet.models.registry import Weights, model_factory
-from scarlet.problem import Problem
+from scarlet.protocol.server import ClosedRound, Server
+from scarlet.protocol.types import Labels
 from scarlet.records import RoundRecord, RunResult
+from scarlet.training import native_library
+from scarlet.training.server_model import ServerModel
+from scarlet.training.train import Samples, evaluate
 from scarlet.wire.ledger import Ledger
 
 DOCUMENTED = {

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 import scarlet
-from scarlet.core.federation import Federation
-from scarlet.core.server import Server
-from scarlet.core.types import Uplink
-from scarlet.costs import _Uniform
-from scarlet.estimate import estimate
+from scarlet.experiment.costs import _Uniform
+from scarlet.experiment.estimate import estimate
+from scarlet.experiment.problem import prepare
 from scarlet.methods.cfd import CfdConfig, cfd
 from scarlet.methods.comet import CometConfig, comet
 from scarlet.methods.scarlet import ScarletConfig
 from scarlet.methods.scarlet import scarlet as scarlet_method
-from scarlet.problem import prepare
+from scarlet.protocol.federation import Federation
+from scarlet.protocol.server import Server
+from scarlet.protocol.types import Uplink
 from scarlet.records import RoundRecord
 from scarlet.wire.codecs import codec
 from scarlet.wire.ledger import Ledger

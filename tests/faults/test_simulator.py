@@ -11,25 +11,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scarlet.chaos import Violation, nodes, play_schedule
-from scarlet.chaos.methods import METHODS
-from scarlet.chaos.schedule import _Play
-from scarlet.checkpoint import Store
 from scarlet.cli import main
-from scarlet.core.average import AverageOfModels
-from scarlet.core.cache import ABSENT, CacheTable, Delta, Duration
-from scarlet.core.client import Client, ClientState
-from scarlet.core.delta import Memory, Sent
-from scarlet.core.holdings import Holdings
-from scarlet.core.method import Teachers
-from scarlet.core.persist import Array, restore_client, restore_server
-from scarlet.core.server import Server
-from scarlet.core.server_state import ServerState
-from scarlet.core.types import NOTHING, Index, Labels, Lesson, Parameters, Signal, Sync, Uplink, Values
-from scarlet.parts import aggregate, clusters
+from scarlet.methods.parts import aggregate, clusters
+from scarlet.protocol.average import AverageOfModels
+from scarlet.protocol.cache import ABSENT, CacheTable, Delta, Duration
+from scarlet.protocol.client import Client, ClientState
+from scarlet.protocol.delta import Memory, Sent
+from scarlet.protocol.holdings import Holdings
+from scarlet.protocol.method import Teachers
+from scarlet.protocol.persist import Array, restore_client, restore_server
+from scarlet.protocol.server import Server
+from scarlet.protocol.server_state import ServerState
+from scarlet.protocol.types import NOTHING, Index, Labels, Lesson, Parameters, Signal, Sync, Uplink, Values
+from scarlet.store import Store
 from scarlet.wire import frame
 from scarlet.wire.ledger import Ledger
 from scarlet.wire.reference import Reference
+from tests.faults import nodes
+from tests.faults.judge import Violation
+from tests.faults.methods import METHODS
+from tests.faults.schedule import _Play, play_schedule
 
 SCHEDULES = 200
 OF_EACH_METHOD = 40
@@ -438,8 +439,8 @@ def test_a_deliberate_bug_in_a_method_is_found_within_200_of_its_schedules(
 def test_the_simulator_finds_clients_that_keep_the_stamps_of_rounds_that_never_happened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("scarlet.core.schedule.checksum", lambda stamps: 0)
-    monkeypatch.setattr("scarlet.core.server.checksum", lambda stamps: 0)
+    monkeypatch.setattr("scarlet.protocol.schedule.checksum", lambda stamps: 0)
+    monkeypatch.setattr("scarlet.protocol.server.checksum", lambda stamps: 0)
     for seed in range(SCHEDULES):
         try:
             play_schedule(seed, "compact", "scarlet")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scarlet.core.cache import OnExpiry
-from scarlet.core.rng import draw, stream
-from scarlet.simulate import SimulateConfig, Simulated, recommended, simulate_cache
-from tests.core import algorithm2
+from scarlet.experiment.cache_simulation import SimulateConfig, Simulated, recommended, simulate_cache
+from scarlet.protocol.cache import OnExpiry
+from scarlet.rng import draw, stream
+from tests.protocol import algorithm2
 
 DURATIONS = (0, 1, 3, 10, 40, 1_000)
 CONFIG = SimulateConfig(durations=DURATIONS, public_size=120, public_per_round=20, rounds=250, seed=3)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from scarlet.core.cache import OnExpiry
-from scarlet.core.method import Method
-from scarlet.costs import Cost, CostsConfig, costs, play
+from scarlet.experiment.costs import Cost, CostsConfig, costs, play
 from scarlet.methods.registry import METHODS as METHODS_BY_NAME
 from scarlet.models.registry import model_factory
-from tests.core.federation import FEDERATION, METHODS, Town
+from scarlet.protocol.cache import OnExpiry
+from scarlet.protocol.method import Method
+from tests.protocol.federation import FEDERATION, METHODS, Town
 
 
 @pytest.fixture(scope="module")

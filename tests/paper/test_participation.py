@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from scarlet.core.cache import OnExpiry
-from scarlet.core.federation import Federation
-from scarlet.costs import Cost, CostsConfig, Traffic, costs, play
+from scarlet.experiment.costs import Cost, CostsConfig, Traffic, costs, play
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet
+from scarlet.protocol.cache import OnExpiry
+from scarlet.protocol.federation import Federation
 from scarlet.wire.ledger import Column
-from tests.core.federation import METHODS, Town
+from tests.protocol.federation import METHODS, Town
 
 SHARES = (0.1, 0.3, 0.5, 0.7, 1.0)
 ROUNDS = 300

@@ -14,19 +14,19 @@ import pytest
 import torch
 from torch import nn
 
-from scarlet.core.federation import Federation
-from scarlet.core.runtime import Made
-from scarlet.core.server import Server
-from scarlet.core.train import Training
-from scarlet.core.types import Images
 from scarlet.data import Augment
 from scarlet.errors import MessageError
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.models.registry import initial_weights, model_factory
+from scarlet.protocol.federation import Federation
+from scarlet.protocol.server import Server
+from scarlet.protocol.types import Images
+from scarlet.training.runtime import Made
+from scarlet.training.train import Training
 from scarlet.transport import local
-from scarlet.transport.host import Resident, Setup, weights_digest
+from scarlet.transport.client_runner import Resident, Setup, weights_digest
+from scarlet.transport.fault_injection import Troubles
 from scarlet.transport.local import LocalTransport, WorkerError, default_workers
-from scarlet.transport.troubles import Troubles
 from scarlet.wire.codecs import codec
 from scarlet.wire.ledger import Ledger
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scarlet.core.batched import Task
-from scarlet.core.types import Result, Uplink
+from scarlet.protocol.types import Result, Uplink
+from scarlet.training.batched import Task
 from scarlet.transport import host
-from scarlet.transport.host import Setup
+from scarlet.transport.client_runner import Setup
+from scarlet.transport.fault_injection import Troubles
 from scarlet.transport.local import LocalTransport
-from scarlet.transport.troubles import Troubles
 from scarlet.wire.codecs import codec
 from tests.transport.test_local import CLIENTS, data, one_thread, play, server, setup
 

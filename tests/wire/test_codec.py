@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from scarlet.core.federation import Federation
-from scarlet.core.schedule import Known, Rules
-from scarlet.core.types import (
+from scarlet.errors import ConfigError, MessageError
+from scarlet.methods.scarlet import ScarletConfig, scarlet
+from scarlet.protocol.federation import Federation
+from scarlet.protocol.schedule import Known, Rules
+from scarlet.protocol.types import (
     DIGEST_BYTES,
     NOTHING,
     Accepted,
@@ -32,8 +34,6 @@ from scarlet.core.types import (
     Uplink,
     Values,
 )
-from scarlet.errors import ConfigError, MessageError
-from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.wire import frame
 from scarlet.wire.codec import Codec
 from scarlet.wire.codecs import codec

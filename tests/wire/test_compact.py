@@ -10,11 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from scarlet.core.client import Client
-from scarlet.core.federation import Federation
-from scarlet.core.method import Method
-from scarlet.core.server import Server
-from scarlet.core.types import Job, Labels, Result, Resync, Signal
 from scarlet.errors import MessageError
 from scarlet.methods.cfd import CfdConfig, cfd
 from scarlet.methods.comet import CometConfig, comet
@@ -23,6 +18,11 @@ from scarlet.methods.fedavg import FedavgConfig, fedavg
 from scarlet.methods.individual import IndividualConfig, individual
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.methods.selective_fd import SelectiveFdConfig, selective_fd
+from scarlet.protocol.client import Client
+from scarlet.protocol.federation import Federation
+from scarlet.protocol.method import Method
+from scarlet.protocol.server import Server
+from scarlet.protocol.types import Job, Labels, Result, Resync, Signal
 from scarlet.wire import frame
 from scarlet.wire.codec import Codec
 from scarlet.wire.codecs import codec

@@ -44,7 +44,7 @@ def _compare(chosen: Sequence[Entry[Any]], given: Mapping[str, Any]) -> int:
     seeds = integers("seeds", given["seeds"]) if given.get("seeds") is not None else (config.seed,)
 
     from scarlet.cli.display import Display, final_table
-    from scarlet.comparison import compare
+    from scarlet.experiment.comparison import compare
 
     check_device(config.device)
     out = new_directory(given.get("out"), "compare")

@@ -11,7 +11,7 @@ from typing_extensions import Doc
 
 from scarlet.cli.main import no_positionals
 from scarlet.cli.options import options_of, parse, split
-from scarlet.costs import Cost, CostsConfig, Spread, costs
+from scarlet.experiment.costs import Cost, CostsConfig, Spread, costs
 from scarlet.methods.registry import METHODS
 
 

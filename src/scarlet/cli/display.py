@@ -14,10 +14,10 @@ from rich.live import Live
 from rich.table import Table
 
 from scarlet.cli.tables import console, table
-from scarlet.estimate import Estimate
+from scarlet.experiment.estimate import Estimate
+from scarlet.experiment.problem import Problem
 from scarlet.methods.registry import METHODS
 from scarlet.models.registry import Weights
-from scarlet.problem import Problem
 from scarlet.records import LAST_ROUNDS, RoundRecord, RunResult
 from scarlet.wire.ledger import Ledger
 

@@ -26,14 +26,6 @@ COMMANDS = {
         "scarlet.cli.simulate",
         "share of cache hits for several cache durations, without training",
     ),
-    "chaos": (
-        "scarlet.cli.chaos",
-        "play schedules of faults and check that nothing breaks: scarlet chaos --schedules 200",
-    ),
-    "bench": (
-        "scarlet.cli.bench",
-        "time rounds against other ways of running them: scarlet bench --work embedded,server",
-    ),
     "report": ("scarlet.cli.report", "make report.html from finished runs: scarlet report DIR... --out FILE"),
     "data": (
         "scarlet.cli.data",

@@ -123,7 +123,7 @@ def _one_line(boxed: str) -> str:
 
 def _read(path: Path, options: Mapping[str, Option], whose: Whose) -> dict[str, Any]:
     """The options in a TOML file, or in the config.json of an earlier run."""
-    from scarlet.flat import converted  # knows all methods, and is slow to load
+    from scarlet.experiment.flat import converted  # knows all methods, and is slow to load
 
     table = table_in(path)
     table.pop("method", None)

@@ -13,7 +13,7 @@ from typing_extensions import Doc
 from scarlet.cli.launch import check_device
 from scarlet.cli.options import options_of, parse, split, table_in
 from scarlet.errors import ConfigError
-from scarlet.flat import unflatten
+from scarlet.experiment.flat import unflatten
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ def main(argv: Sequence[str]) -> int:
     path, workers, quiet = Path(words[0]), given.get("workers"), bool(given.get("json"))
 
     from scarlet.cli.display import Display, final_table
-    from scarlet.comparison import PLAN, read_plan, resume_comparison
-    from scarlet.experiment import run
-    from scarlet.run_directory import finished
+    from scarlet.experiment.comparison import PLAN, read_plan, resume_comparison
+    from scarlet.experiment.loop import run
+    from scarlet.experiment.run_directory import finished
 
     if (path / PLAN).exists():
         with Display(len(read_plan(path)), quiet=quiet) as display:

@@ -13,7 +13,7 @@ from typing_extensions import Doc
 
 from scarlet.cli.main import no_positionals
 from scarlet.cli.options import integers, options_of, parse, split
-from scarlet.simulate import IDLE_SHARE, SimulateConfig, Simulated, recommended, simulate_cache
+from scarlet.experiment.cache_simulation import IDLE_SHARE, SimulateConfig, Simulated, recommended, simulate_cache
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _WIDTH = 60

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.core.rng import draw, stream
 from scarlet.data.images import resized
 from scarlet.data.source import Counts, Images, Integers, Labelled, Shape, chosen
 from scarlet.errors import DataError
+from scarlet.rng import draw, stream
 
 TRAIN_PER_CLASS, TEST_PER_CLASS, CLASSES = 400, 100, 10
 DIGITS = 1797

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.core.rng import draw, stream
 from scarlet.errors import ConfigError
+from scarlet.rng import draw, stream
 
 Images: TypeAlias = npt.NDArray[np.uint8]  # [n, C, H, W]
 Integers: TypeAlias = npt.NDArray[np.int64]

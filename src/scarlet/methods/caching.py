@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
-from scarlet.core.cache import CachePolicy, OnExpiry, caching
+from scarlet.protocol.cache import CachePolicy, OnExpiry, caching
 
 
 @dataclass(frozen=True, slots=True)

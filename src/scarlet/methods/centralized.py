@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from typing_extensions import Doc
 
-from scarlet.core.method import Method
 from scarlet.errors import ConfigError
-from scarlet.parts.aggregate import mean
+from scarlet.methods.parts.aggregate import mean
+from scarlet.protocol.method import Method
 
 if TYPE_CHECKING:
-    from scarlet.problem import Problem
+    from scarlet.experiment.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from typing_extensions import Doc
 
-from scarlet.core.cache import Delta, Duration
-from scarlet.core.method import Method
-from scarlet.core.rng import draw
 from scarlet.methods.caching import Caching
-from scarlet.parts.aggregate import mean
-from scarlet.parts.select import fixed
+from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.select import fixed
+from scarlet.protocol.cache import Delta, Duration
+from scarlet.protocol.method import Method
+from scarlet.rng import draw
 from scarlet.wire.quantise import RAW_BITS, check_bits
 
 

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from typing_extensions import Doc
 
-from scarlet.core.method import Method
 from scarlet.methods.caching import Caching
-from scarlet.parts.adopt import nearest
-from scarlet.parts.clusters import clustered
+from scarlet.methods.parts.adopt import nearest
+from scarlet.methods.parts.clusters import clustered
+from scarlet.protocol.method import Method
 
 Assign = Literal["client", "server"]
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
-from scarlet.core.method import Method
-from scarlet.parts.aggregate import era
-from scarlet.parts.robust import Average, average
+from scarlet.methods.parts.aggregate import era
+from scarlet.methods.parts.robust import Average, average
+from scarlet.protocol.method import Method
 
 
 @dataclass(frozen=True, slots=True)

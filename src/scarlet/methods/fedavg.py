@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scarlet.core.method import Method
-from scarlet.parts.aggregate import mean
+from scarlet.methods.parts.aggregate import mean
+from scarlet.protocol.method import Method
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from scarlet.core.method import Method
 from scarlet.errors import ConfigError, unknown
 from scarlet.methods.centralized import CentralizedConfig, centralized, pooled
 from scarlet.methods.cfd import CfdConfig, cfd
@@ -16,10 +15,11 @@ from scarlet.methods.fedavg import FedavgConfig, fedavg
 from scarlet.methods.individual import IndividualConfig, individual
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.methods.selective_fd import SelectiveFdConfig, selective_fd
+from scarlet.protocol.method import Method
 
 if TYPE_CHECKING:
     from scarlet.config import Config
-    from scarlet.problem import Problem
+    from scarlet.experiment.problem import Problem
 
 C = TypeVar("C")
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
-from scarlet.core.cache import Duration, OnExpiry
-from scarlet.core.method import Method
-from scarlet.parts.aggregate import power
-from scarlet.parts.robust import Average, average
+from scarlet.methods.parts.aggregate import power
+from scarlet.methods.parts.robust import Average, average
+from scarlet.protocol.cache import Duration, OnExpiry
+from scarlet.protocol.method import Method
 
 
 @dataclass(frozen=True, slots=True)

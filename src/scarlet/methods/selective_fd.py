@@ -7,10 +7,10 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
-from scarlet.core.method import Method
 from scarlet.methods.caching import Caching
-from scarlet.parts.aggregate import mean
-from scarlet.parts.selector import Fitting, InDistribution, unambiguous
+from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.selector import Fitting, InDistribution, unambiguous
+from scarlet.protocol.method import Method
 
 
 @dataclass(frozen=True, slots=True)

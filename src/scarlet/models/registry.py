@@ -8,10 +8,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from scarlet.core.rng import stream
 from scarlet.errors import unknown
 from scarlet.models.cnn import cnn, cnn32
 from scarlet.models.resnet import resnet18, resnet20, resnet32
+from scarlet.rng import stream
 
 ModelFactory = Callable[[], nn.Module]
 Weights = dict[str, Tensor]

@@ -9,8 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from scarlet.errors import ConfigError
+from scarlet.experiment.cache_simulation import Simulated
 from scarlet.report.figures import stroke
-from scarlet.simulate import Simulated
 
 
 def write_cache_figure(simulated: Sequence[Simulated], path: Path) -> None:

@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from scarlet.core.persist import Array
-from scarlet.core.runtime import has_channels_last, keep_freed_memory
-from scarlet.core.train import clock
 from scarlet.data.shares import Shares
 from scarlet.errors import ScarletError
-from scarlet.transport.host import Host, Resident, Setup
+from scarlet.protocol.persist import Array
+from scarlet.training.runtime import has_channels_last, keep_freed_memory
+from scarlet.training.train import clock
+from scarlet.transport.client_runner import Host, Resident, Setup
+from scarlet.transport.client_store import model_arrays, weights_of
 from scarlet.transport.placement import Placement
-from scarlet.transport.sites import model_arrays, weights_of
 
 _PIPE_HEAD = 4  # bytes before each object in a pipe, which say how long it is
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from scarlet.core.schedule import Known
-from scarlet.core.types import (
+from scarlet.protocol.schedule import Known
+from scarlet.protocol.types import (
     Accepted,
     Broadcast,
     CatchUp,

@@ -17,8 +17,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.core.schedule import Known, Schedule
-from scarlet.core.types import (
+from scarlet.errors import MessageError
+from scarlet.protocol.schedule import Known, Schedule
+from scarlet.protocol.types import (
     DIGEST_BYTES,
     NOTHING,
     Broadcast,
@@ -35,7 +36,6 @@ from scarlet.core.types import (
     Uplink,
     Values,
 )
-from scarlet.errors import MessageError
 from scarlet.wire import frame
 from scarlet.wire.codec import KINDS
 from scarlet.wire.entropy import decode_labels, decode_mask, encode_labels, encode_mask, read_varint, varint

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.core.schedule import Known
-from scarlet.core.types import (
+from scarlet.errors import MessageError
+from scarlet.protocol.schedule import Known
+from scarlet.protocol.types import (
     DIGEST_BYTES,
     NOTHING,
     Accepted,
@@ -34,7 +35,6 @@ from scarlet.core.types import (
     Uplink,
     Values,
 )
-from scarlet.errors import MessageError
 from scarlet.wire import frame
 from scarlet.wire.codec import KINDS
 from scarlet.wire.frame import Frame

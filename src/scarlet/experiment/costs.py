@@ -1,0 +1,212 @@
+"""What a method costs on the wire: its messages, played through the real server, client and codec without training."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Doc
+
+from scarlet.config import check_at_least, check_participation, check_per_round
+from scarlet.errors import ConfigError
+from scarlet.methods.comet import Assign
+from scarlet.methods.registry import METHODS, Entry
+from scarlet.protocol.cache import Duration, NoCache, OnExpiry
+from scarlet.protocol.client import Client
+from scarlet.protocol.federation import Federation
+from scarlet.protocol.method import Method, Teachers
+from scarlet.protocol.schedule import Known, Rules
+from scarlet.protocol.server import Server
+from scarlet.protocol.types import EVERYBODY, Index, Job, Labels, Parameters, Uplink
+from scarlet.rng import draw, stream
+from scarlet.wire.codecs import codec
+from scarlet.wire.ledger import Column, Ledger
+
+MB, GB = 1e6, 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class CostsConfig:
+    """The setting to play; the defaults are those of the paper's cost table."""
+
+    clients: Annotated[int, Doc("K, how many clients there are")] = 100
+    participation: Annotated[float, Doc("p, the share of the clients that a round asks")] = 1.0
+    public_size: Annotated[int, Doc("|P|, public samples")] = 10_000
+    public_per_round: Annotated[int, Doc("|P^t|, public samples a round")] = 1_000
+    classes: Annotated[int, Doc("N, entries of a soft-label")] = 10
+    cache_duration: Annotated[int, Doc("D of SCARLET")] = 50
+    others_duration: Annotated[int, Doc("D of the other methods that can cache; 0: none; the paper tries 25")] = 0
+    on_expiry: Annotated[OnExpiry, Doc("delete is the paper's")] = "delete"
+    kept_share: Annotated[float, Doc("share of the samples that pass Selective-FD's selectors of clients")] = 0.808
+    clusters: Annotated[int, Doc("C of COMET; what it sends depends on it only where clients choose")] = 2
+    assign: Annotated[Assign, Doc("who chooses a teacher in COMET; with a cache always the client")] = "server"
+    uplink_bits: Annotated[int, Doc("b_up of CFD")] = 1
+    downlink_bits: Annotated[int, Doc("b_down of CFD")] = 32
+    model_size: Annotated[int, Doc("numbers in a model, for FedAvg; ResNet-20 with its buffers has as many")] = 271_117
+    rounds: Annotated[int, Doc("communication rounds")] = 3_000
+    codec: Annotated[str, Doc("reference is the paper's accounting; compact is played with empty labels")] = "reference"
+    seed: Annotated[int, Doc("names the draws")] = 0
+
+    def __post_init__(self) -> None:
+        for name in ("clients", "public_size", "public_per_round"):
+            check_at_least(name, getattr(self, name), 1)
+        check_at_least("rounds", self.rounds, 2)  # the first is left out of the means
+        check_at_least("classes", self.classes, 2)
+        check_at_least("seed", self.seed, 0)
+        check_per_round(self.public_per_round, self.public_size)
+        check_participation(self.participation)
+        check_at_least("model_size", self.model_size, 1)
+        if not 0 <= self.kept_share <= 1:
+            raise ConfigError(f"kept_share must be from 0 to 1, got {self.kept_share}; the paper's cost implies 0.808")
+        if self.others_duration < 0:
+            raise ConfigError(f"others_duration must be 0 or more, got {self.others_duration}; 0 is no cache")
+        Duration(self.cache_duration, self.on_expiry)
+        codec(self.codec, self.uplink_bits, self.downlink_bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Megabytes a round, all clients together; the first round, which has nothing to sync, is left out."""
+
+    mean: float
+    std: float
+    max: float
+
+    @classmethod
+    def of(cls, payload: npt.NDArray[np.int64]) -> Spread:
+        later = payload[1:] / MB
+        return cls(float(later.mean()), float(later.std()), float(later.max()))
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The payload of every round, all clients together."""
+
+    uplink: npt.NDArray[np.int64]  # [rounds]
+    downlink: npt.NDArray[np.int64]  # [rounds], catch-up included
+    catch_up: npt.NDArray[np.int64]  # [rounds]: what went to clients that had missed something
+
+    @property
+    def total(self) -> int:
+        return int(self.uplink.sum() + self.downlink.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One row of the cost table."""
+
+    method: str
+    codec: str
+    on_expiry: str | None  # None: the method keeps no cache
+    participation: float
+    uplink_mb: Spread
+    downlink_mb: Spread  # catch-up included
+    catch_up_mb: Spread
+    total_gb: float
+
+
+def costs(config: CostsConfig) -> list[Cost]:
+    """The cost table: a row for each method that is registered and exchanges anything."""
+    found = [_cost(entry, config) for entry in METHODS.values()]
+    return [cost for cost in found if cost.total_gb > 0]
+
+
+def play(
+    method: Method,
+    federation: Federation,
+    rounds: int,
+    codec_name: str,
+    *,
+    kept_share: float = 1.0,  # of the requested samples, that a client answers
+    model_size: int = 0,  # numbers in a model, where weights are exchanged
+) -> Traffic:
+    """Play the messages of some rounds.
+
+    When all clients take part they are sent the same and answer as much, so one stands for all. Otherwise the real
+    server works out what each of them lacks; client 0 is a real one, and would notice if an entry were missing.
+    Labels are played as if all of them changed, so delta coding saves nothing here, and as if they said nothing, so
+    with entropy coding they cost more in truth.
+    """
+    wire = codec(codec_name, method.uplink_bits, method.downlink_bits, classes=federation.classes)
+    if method.exchange != "labels":  # every round is like every other
+        model = Parameters(1, 0, EVERYBODY, 0, np.zeros(model_size, np.float32))
+        size = wire.payload(model, wire.encode(model)) if method.exchange == "weights" else 0
+        constant = np.full(rounds, federation.asked * size, np.int64)
+        return Traffic(constant, constant, np.zeros(rounds, np.int64))
+    everybody = federation.asked == federation.clients
+    played = replace(federation, clients=1, participation=1.0, min_answers=1) if everybody else federation
+    ledger = Ledger()
+    method = replace(method, aggregate=partial(_Uniform, method.teachers), teach="aggregate", delta=False)
+    server = Server(method, played, wire, ledger)
+    witness, rules = Client(0, method, federation, wire), Rules(method, federation)
+    columns: tuple[Column, ...] = ("uplink", "downlink", "catch_up")
+    traffic = np.zeros((len(columns), rounds), np.int64)
+    for number in range(rounds):
+        request: Index | None = None
+        for client, data in server.open_round().items():
+            if request is None:
+                request = server.request
+                rng = stream(federation.seed, "client", round=number, purpose="kept")
+                kept = request[draw(rng, len(request), round(kept_share * len(request)))]
+                labels = _Uniform(None, kept, federation.classes).finish()
+            if client == 0 and not isinstance(witness.receive(data), Job):
+                raise RuntimeError(f"client 0 cannot rebuild the labels of round {number}")
+            known = Known(rules, request)
+            server.take(client, wire.encode(Uplink(number + 1, 0, client, labels), known))
+        server.close_round()
+        traffic[:, number] = [ledger.round_total(column).payload for column in columns]
+    traffic *= federation.clients if everybody else 1
+    return Traffic(traffic[0], traffic[1] + traffic[2], traffic[2])
+
+
+class _Uniform:
+    """A fold that needs no answers: what a label says makes no difference to what it costs."""
+
+    def __init__(self, teachers: int | None, request: Index, classes: int) -> None:
+        value = np.full((len(request), classes), 1 / classes, np.float32)
+        self._labels = Labels(request, value)
+        if teachers is not None:
+            self._labels = Teachers(request, np.repeat(value[:, np.newaxis], teachers, axis=1), value, {})
+
+    def add(self, client: int, labels: Labels) -> None: ...
+
+    def finish(self) -> Labels:
+        return self._labels
+
+
+def _cost(entry: Entry[Any], config: CostsConfig) -> Cost:
+    given = asdict(config)
+    if entry.name != "scarlet":
+        given["cache_duration"] = config.others_duration
+    given["assign"] = "client" if config.others_duration else config.assign
+    chosen = {field.name: given[field.name] for field in fields(entry.config) if field.name in given}
+    method: Method = entry.build(entry.config(**chosen))
+    federation = Federation(
+        clients=config.clients,
+        public_size=config.public_size,
+        public_per_round=config.public_per_round,
+        classes=config.classes,
+        seed=config.seed,
+        participation=config.participation,
+    )
+    traffic = play(
+        method,
+        federation,
+        config.rounds,
+        config.codec,
+        kept_share=config.kept_share if entry.name == "selective-fd" else 1.0,
+        model_size=config.model_size,
+    )
+    return Cost(
+        method=entry.name,
+        codec=config.codec,
+        on_expiry=None if isinstance(method.cache, NoCache) else config.on_expiry,
+        participation=config.participation,
+        uplink_mb=Spread.of(traffic.uplink),
+        downlink_mb=Spread.of(traffic.downlink),
+        catch_up_mb=Spread.of(traffic.catch_up),
+        total_gb=traffic.total / GB,
+    )

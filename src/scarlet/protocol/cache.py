@@ -1,0 +1,179 @@
+"""The synchronised soft-label cache (Algorithm 2), vectorised over samples.
+
+A policy decides on the server; `store` carries its decisions out, the same code on the server and on every client, so
+the two sides cannot come to differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from scarlet.errors import ConfigError, MessageError
+from scarlet.protocol.types import Index, Labels, Signal, Sync, Values
+
+OnExpiry = Literal["delete", "refresh"]
+ABSENT = -1
+# An enum's attributes are slow to look up.
+_CACHED, _NEWLY_CACHED, _EXPIRED, _UNCHANGED = (int(signal) for signal in Signal)
+
+
+@dataclass(slots=True)
+class CacheTable:
+    """One entry for each public sample, or none."""
+
+    value: Values  # f32[P, N], or f32[P, C, N] where a sample has several teachers
+    stamp: npt.NDArray[np.int32]  # i32[P]: the round in which the entry was stored, or ABSENT
+
+    @classmethod
+    def empty(cls, size: int, *label: int) -> CacheTable:
+        """`label` is the shape of a label: N, or C and N."""
+        return cls(np.zeros((size, *label), np.float32), np.full(size, ABSENT, np.int32))
+
+
+class CachePolicy(Protocol):
+    """Decides which samples are asked for, and what becomes of the labels that were fetched."""
+
+    @property
+    def duration(self) -> int:
+        """D: an entry that is older never hits."""
+        ...
+
+    def request(self, table: CacheTable, index: Index, round: int) -> Index:
+        """The samples of `index` that clients must label in this round (I_req)."""
+        ...
+
+    def commit(self, table: CacheTable, fresh: Labels, index: Index, round: int) -> Sync:
+        """Take in the labels of the requested samples that were answered (UpdateGlobalCache)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Entries live for `duration` (D) rounds after they were stored.
+
+    `delete` is the paper's Algorithm 2: an expired entry is deleted, and its sample's next sighting is a second miss.
+    `refresh` stores the fresh label, which was transmitted anyway. duration=0 never hits.
+    """
+
+    duration: int
+    on_expiry: OnExpiry = "delete"
+
+    def __post_init__(self) -> None:
+        if self.duration < 0:
+            raise ConfigError(f"cache_duration must be 0 or more, got {self.duration}; use 0 to switch caching off")
+        if self.on_expiry not in ("delete", "refresh"):
+            raise ConfigError(f"on_expiry must be delete or refresh, got {self.on_expiry!r}; delete is the paper's")
+
+    def hits(self, table: CacheTable, index: Index, round: int) -> npt.NDArray[np.bool_]:
+        """The one rule of expiry: an entry serves while its age is at most D."""
+        stamp = table.stamp[index]
+        hit: npt.NDArray[np.bool_] = (stamp != ABSENT) & (round - stamp <= self.duration)
+        return hit
+
+    def request(self, table: CacheTable, index: Index, round: int) -> Index:
+        return index[~self.hits(table, index, round)]
+
+    def commit(self, table: CacheTable, fresh: Labels, index: Index, round: int) -> Sync:
+        hit = self.hits(table, index, round)
+        answered = member(index, fresh.index, len(table.stamp)) | hit
+        dropped = index[~answered]
+        index, hit = index[answered], hit[answered]
+        signal = np.where(hit, _CACHED, _NEWLY_CACHED)
+        if self.on_expiry == "delete":
+            signal[~hit & (table.stamp[index] != ABSENT)] = _EXPIRED
+        sync = Sync(round, index, signal, fresh.value, dropped)
+        store(table, sync)
+        return sync
+
+
+@dataclass(frozen=True, slots=True)
+class NoCache:
+    """Every sample is asked for in every round, and no signal is sent."""
+
+    @property
+    def duration(self) -> int:
+        return 0
+
+    def request(self, table: CacheTable, index: Index, round: int) -> Index:
+        return index
+
+    def commit(self, table: CacheTable, fresh: Labels, index: Index, round: int) -> Sync:
+        dropped = index[~member(index, fresh.index, len(table.stamp))]
+        return Sync(round, fresh.index, None, fresh.value, dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Delta coding of what is taught: a fresh label that is the one held already is announced, and not sent.
+
+    A client holds an entry until it is replaced, however old; one that was away for more than `window` rounds is sent
+    it again. Labels repeat only if they are coarsely quantised: of float32 labels hardly any do.
+    """
+
+    policy: Duration
+    window: int = 62  # rounds that the server remembers who holds what; one word of bits
+
+    @property
+    def duration(self) -> int:
+        return max(self.policy.duration, self.window)
+
+    def request(self, table: CacheTable, index: Index, round: int) -> Index:
+        return self.policy.request(table, index, round)
+
+    def commit(self, table: CacheTable, fresh: Labels, index: Index, round: int) -> Sync:
+        value, had = table.value[fresh.index], table.stamp[fresh.index] != ABSENT
+        sync = self.policy.commit(table, fresh, index, round)
+        assert sync.signal is not None
+        same = had & (value == fresh.value).all(axis=tuple(range(1, value.ndim)))
+        signal = sync.signal.copy()
+        signal[np.searchsorted(sync.index, fresh.index[same])] = _UNCHANGED
+        signal[sync.signal == _EXPIRED] = _EXPIRED  # the entry is gone, so nothing is stored anew
+        kept = signal[np.searchsorted(sync.index, fresh.index)] != _UNCHANGED
+        return Sync(round, sync.index, signal, fresh.value[kept], sync.dropped)
+
+
+def caching(duration: int, on_expiry: OnExpiry) -> CachePolicy:
+    """The policy of a method that can do without a cache: duration=0 sends no signals either."""
+    return Duration(duration, on_expiry) if duration else NoCache()
+
+
+def recall(table: CacheTable, sync: Sync) -> Labels:
+    """The soft-labels of a round: the fresh ones and, for the hits, those in the table.
+
+    With `store`, this is UpdateLocalCache. Hits are not changed by `store`, so the order of the two does not matter.
+    """
+    if sync.signal is None:
+        return Labels(sync.index, sync.fresh)
+    mask = sync.held
+    held = sync.index[mask]
+    missing = held[table.stamp[held] == ABSENT]
+    if len(missing):
+        raise MessageError(
+            f"round {sync.round} reuses {len(missing)} samples that are not in the cache, first {missing[0]}"
+        )
+    value = np.empty((len(sync.index), *table.value.shape[1:]), np.float32)
+    value[mask] = table.value[held]
+    value[~mask] = sync.fresh
+    return Labels(sync.index, value)
+
+
+def store(table: CacheTable, sync: Sync) -> None:
+    """Write a round's changes into a table. Doing it twice is harmless."""
+    if sync.signal is None:
+        return
+    stored = sync.signal == _NEWLY_CACHED
+    table.value[sync.index[stored]] = sync.fresh[stored[~sync.held]]
+    table.stamp[sync.index[stored | (sync.signal == _UNCHANGED)]] = sync.round
+    table.stamp[sync.index[sync.signal == _EXPIRED]] = ABSENT
+    table.stamp[sync.dropped] = ABSENT
+
+
+def member(index: Index, members: Index, size: int) -> npt.NDArray[np.bool_]:
+    """Which of some samples are among others, all of them below `size`."""
+    mask = np.zeros(size, np.bool_)
+    mask[members] = True
+    return mask[index]
