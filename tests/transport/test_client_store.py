@@ -19,7 +19,7 @@ from scarlet.methods.scarlet import scarlet as scarlet_method
 from scarlet.protocol.client import Client
 from scarlet.protocol.persist import client_arrays, restore_client
 from scarlet.training.train import Samples
-from scarlet.transport import sites
+from scarlet.transport import client_store as sites
 from scarlet.transport.client_runner import Host, weights_digest
 from scarlet.transport.client_store import Arrays, ScratchError, Site, Sites, in_memory, site_bytes
 from scarlet.transport.local import LocalTransport

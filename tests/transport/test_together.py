@@ -10,7 +10,7 @@ import pytest
 
 from scarlet.protocol.types import Result, Uplink
 from scarlet.training.batched import Task
-from scarlet.transport import host
+from scarlet.transport import client_runner as host
 from scarlet.transport.client_runner import Setup
 from scarlet.transport.fault_injection import Troubles
 from scarlet.transport.local import LocalTransport

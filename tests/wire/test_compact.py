@@ -28,7 +28,7 @@ from scarlet.wire.codec import Codec
 from scarlet.wire.codecs import codec
 from scarlet.wire.ledger import COLUMNS, Ledger
 
-from ..core.federation import Knowing, Say, Table, entries, few_labels, same_labels, soft_labels, weights
+from tests.protocol.federation import Knowing, Say, Table, entries, few_labels, same_labels, soft_labels, weights
 
 FEDERATION = Federation(clients=4, public_size=24, public_per_round=8, classes=3, seed=5, min_answers=2)
 ROUNDS = 30
