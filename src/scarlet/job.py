@@ -22,8 +22,8 @@ class Job:
     choose: Choose | None = None  # where the teacher has several labels for a sample; None: it has one
     distil_weight: float = 1.0  # lambda: the weight of the distillation loss
     restart: bool = False  # distil from the initial weights, not from the client's own
-    weights: Values | None = None  # f32[M]: the weights and buffers to begin with; None: the client's own
-    send_weights: bool = False  # whether the result must have the trained weights
+    parameters: Values | None = None  # f32[M]: all weights and buffers to begin with; None: the client's own
+    send_parameters: bool = False  # whether the result must have those of the trained model
     downlink: bytes = b""  # a hash of the downlink that the job came from
 
 
@@ -34,4 +34,4 @@ class Result:
     value: Values  # f32[r, N]: soft-labels of the requested samples
     metrics: Mapping[str, float]
     samples: int = 0  # training samples of the client
-    weights: Values | None = None  # f32[M]: of its model, where the job wants them
+    parameters: Values | None = None  # f32[M]: all weights and buffers of its model, where the job wants them
