@@ -13,7 +13,7 @@ from typing_extensions import Doc
 from scarlet.config import check_at_least, check_per_round
 from scarlet.errors import ConfigError
 from scarlet.protocol.cache import CacheTable, Duration, OnExpiry
-from scarlet.protocol.types import Labels
+from scarlet.arrays import Labels
 from scarlet.rng import draw, stream
 
 IDLE_SHARE = 0.03  # a duration is recommended only if fewer rounds than this share refresh nothing

@@ -17,7 +17,7 @@ from scarlet.data.partition import class_counts, partition, split_test
 from scarlet.errors import ConfigError
 from scarlet.models.registry import ModelFactory, model_factory
 from scarlet.protocol.federation import Federation
-from scarlet.protocol.types import DIGEST_BYTES, Images, Index
+from scarlet.arrays import DIGEST_BYTES, Images, Index
 from scarlet.rng import stream
 from scarlet.training.engine import Engine, Plan, choose
 from scarlet.training.train import Training

@@ -10,7 +10,7 @@ from typing_extensions import Doc
 
 from scarlet.errors import ConfigError
 from scarlet.methods.parts.aggregate import mean
-from scarlet.protocol.method import Method
+from scarlet.protocol.method import Method, nothing
 
 if TYPE_CHECKING:
     from scarlet.experiment.problem import Problem
@@ -29,7 +29,7 @@ class CentralizedConfig:
 
 def centralized(config: CentralizedConfig) -> Method:
     """Individual training of the one client that `pooled` leaves."""
-    return Method(aggregate=mean(), exchange="nothing")
+    return Method(aggregate=mean(), select=nothing, server_learns=False)
 
 
 def pooled(config: CentralizedConfig, problem: Problem) -> Problem:

@@ -10,8 +10,12 @@ from typing_extensions import Doc
 from scarlet.methods.caching import Caching
 from scarlet.methods.parts.aggregate import mean
 from scarlet.methods.parts.select import fixed
-from scarlet.protocol.cache import Delta, Duration
+from scarlet.protocol.cache import Duration
+from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.method import Method
+from scarlet.protocol.unchanged import Unchanged
+from scarlet.protocol.uplink.delta import DeltaLabels
+from scarlet.protocol.uplink.labels import SoftLabels
 from scarlet.rng import draw
 from scarlet.wire.quantise import RAW_BITS, check_bits
 
@@ -37,16 +41,16 @@ def cfd(config: CfdConfig) -> Method:
 
     32 bits in both directions without delta leave a mean that is taught through the server's model.
     """
-    cache = config.policy
-    if config.delta and config.downlink_bits < RAW_BITS:  # finer labels hardly ever repeat
-        cache = Delta(Duration(config.cache_duration, config.on_expiry))
+    # Labels of RAW_BITS and more hardly ever repeat.
+    policy, delta = config.policy, config.delta and config.uplink_bits < RAW_BITS
+    if config.delta and config.downlink_bits < RAW_BITS:
+        policy = Unchanged(Duration(config.cache_duration, config.on_expiry))
     return Method(
         aggregate=mean(),
-        teach="model",
+        downlink=Shared(policy, teach="model"),
+        uplink=DeltaLabels() if delta else SoftLabels(),
         select=draw if config.subset == "drawn" else fixed,
         restart=config.restart,
         uplink_bits=config.uplink_bits,
         downlink_bits=config.downlink_bits,
-        delta=config.delta and config.uplink_bits < RAW_BITS,
-        cache=cache,
     )

@@ -7,9 +7,12 @@ from typing import Annotated, Literal
 
 from typing_extensions import Doc
 
+from scarlet.errors import ConfigError
 from scarlet.methods.caching import Caching
-from scarlet.methods.parts.adopt import nearest
+from scarlet.methods.parts.choose import nearest
 from scarlet.methods.parts.clusters import clustered
+from scarlet.protocol.downlink.personal import Personal
+from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.method import Method
 
 Assign = Literal["client", "server"]
@@ -33,11 +36,14 @@ def comet(config: CometConfig) -> Method:
 
     The server's model, which the original does not have, learns the plain mean. clusters=1 is plain averaging.
     """
+    if config.assign == "server" and config.cache_duration:
+        raise ConfigError(
+            "assign must be client where there is a cache, got server; a cache holds the teachers that all share: "
+            "use assign client, or cache_duration 0"
+        )
+    shared = Shared(config.policy, teachers=config.clusters, choose=nearest)
     return Method(
         aggregate=clustered(config.clusters, config.starts),
-        teachers=config.clusters,
-        adopt=nearest,
-        personal=config.assign == "server",
+        downlink=Personal(config.clusters) if config.assign == "server" else shared,
         distil_weight=config.distil_weight,
-        cache=config.policy,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scarlet.methods.parts.aggregate import mean
-from scarlet.protocol.method import Method
+from scarlet.protocol.method import Method, nothing
+from scarlet.protocol.uplink.weights import Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,4 +16,4 @@ class FedavgConfig:
 
 def fedavg(config: FedavgConfig) -> Method:
     """Clients train the server's model on their own data; it becomes their mean, weighted by samples."""
-    return Method(aggregate=mean(), exchange="weights")
+    return Method(aggregate=mean(), select=nothing, uplink=Weights())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scarlet.methods.parts.aggregate import mean
-from scarlet.protocol.method import Method
+from scarlet.protocol.method import Method, nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,4 +15,4 @@ class IndividualConfig:
 
 def individual(config: IndividualConfig) -> Method:
     """Local training alone: nothing is exchanged, and the server has no model."""
-    return Method(aggregate=mean(), exchange="nothing")
+    return Method(aggregate=mean(), select=nothing, server_learns=False)

@@ -83,9 +83,10 @@ def assemble(options: object, config: Config) -> tuple[object, Method]:
 
 def check_method(method: Method, config: Config) -> None:
     """Raise ConfigError where a method and the shared options do not go together."""
-    if method.teachers is not None and method.teachers > config.asked:
+    teachers = method.downlink.teachers
+    if teachers is not None and teachers > config.asked:
         raise ConfigError(
-            f"clusters must be at most the {config.asked} clients that a round asks, got {method.teachers}; "
+            f"clusters must be at most the {config.asked} clients that a round asks, got {teachers}; "
             "use fewer clusters, or more clients or participation"
         )
 

@@ -10,6 +10,7 @@ from typing_extensions import Doc
 from scarlet.methods.parts.aggregate import power
 from scarlet.methods.parts.robust import Average, average
 from scarlet.protocol.cache import Duration, OnExpiry
+from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.method import Method
 
 
@@ -28,11 +29,11 @@ class ScarletConfig:
 
 
 def scarlet(config: ScarletConfig) -> Method:
-    """Synchronised soft-label caching with Enhanced ERA.
+    """Synchronised soft-label caching with Enhanced ERA (Algorithms 1 and 2).
 
     cache_duration=0 and beta=1 give plain averaging without a cache.
     """
     return Method(
         aggregate=average(config.average, config.trim, then=power(config.beta)),
-        cache=Duration(config.cache_duration, config.on_expiry),
+        downlink=Shared(Duration(config.cache_duration, config.on_expiry)),
     )

@@ -10,6 +10,7 @@ from typing_extensions import Doc
 from scarlet.methods.caching import Caching
 from scarlet.methods.parts.aggregate import mean
 from scarlet.methods.parts.selector import Fitting, InDistribution, unambiguous
+from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.method import Method
 
 
@@ -33,6 +34,6 @@ def selective_fd(config: SelectiveFdConfig) -> Method:
     """
     return Method(
         aggregate=mean(keep=unambiguous(config.tau_server)),
-        answer=InDistribution(config.tau_client, config.kernel_width, config.selector),
-        cache=config.policy,
+        filter=InDistribution(config.tau_client, config.kernel_width, config.selector),
+        downlink=Shared(config.policy),
     )

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from scarlet.arrays import Index, Labels, Mask, Values
 from scarlet.errors import ConfigError, MessageError
-from scarlet.protocol.types import Index, Labels, Signal, Sync, Values
+from scarlet.protocol.messages import Signal, Stamps, Sync
 
 OnExpiry = Literal["delete", "refresh"]
 ABSENT = -1
@@ -21,12 +21,16 @@ ABSENT = -1
 _CACHED, _NEWLY_CACHED, _EXPIRED, _UNCHANGED = (int(signal) for signal in Signal)
 
 
+class OutOfStep(MessageError):
+    """A message is well formed, but this client does not know enough to read it."""
+
+
 @dataclass(slots=True)
 class CacheTable:
     """One entry for each public sample, or none."""
 
     value: Values  # f32[P, N], or f32[P, C, N] where a sample has several teachers
-    stamp: npt.NDArray[np.int32]  # i32[P]: the round in which the entry was stored, or ABSENT
+    stamp: Stamps  # i32[P]: the round in which the entry was stored, or ABSENT
 
     @classmethod
     def empty(cls, size: int, *label: int) -> CacheTable:
@@ -40,6 +44,16 @@ class CachePolicy(Protocol):
     @property
     def duration(self) -> int:
         """D: an entry that is older never hits."""
+        ...
+
+    @property
+    def caches(self) -> bool:
+        """Whether a round depends on earlier ones; without a cache every sample is requested, whatever happened."""
+        ...
+
+    @property
+    def stamping(self) -> CachePolicy:
+        """The policy that decides on stamps alone, which clients replay: it may not look at what labels say."""
         ...
 
     def request(self, table: CacheTable, index: Index, round: int) -> Index:
@@ -68,10 +82,18 @@ class Duration:
         if self.on_expiry not in ("delete", "refresh"):
             raise ConfigError(f"on_expiry must be delete or refresh, got {self.on_expiry!r}; delete is the paper's")
 
-    def hits(self, table: CacheTable, index: Index, round: int) -> npt.NDArray[np.bool_]:
+    @property
+    def caches(self) -> bool:
+        return True
+
+    @property
+    def stamping(self) -> CachePolicy:
+        return self
+
+    def hits(self, table: CacheTable, index: Index, round: int) -> Mask:
         """The one rule of expiry: an entry serves while its age is at most D."""
         stamp = table.stamp[index]
-        hit: npt.NDArray[np.bool_] = (stamp != ABSENT) & (round - stamp <= self.duration)
+        hit: Mask = (stamp != ABSENT) & (round - stamp <= self.duration)
         return hit
 
     def request(self, table: CacheTable, index: Index, round: int) -> Index:
@@ -98,6 +120,14 @@ class NoCache:
     def duration(self) -> int:
         return 0
 
+    @property
+    def caches(self) -> bool:
+        return False
+
+    @property
+    def stamping(self) -> CachePolicy:
+        return self
+
     def request(self, table: CacheTable, index: Index, round: int) -> Index:
         return index
 
@@ -106,38 +136,8 @@ class NoCache:
         return Sync(round, fresh.index, None, fresh.value, dropped)
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """Delta coding of what is taught: a fresh label that is the one held already is announced, and not sent.
-
-    A client holds an entry until it is replaced, however old; one that was away for more than `window` rounds is sent
-    it again. Labels repeat only if they are coarsely quantised: of float32 labels hardly any do.
-    """
-
-    policy: Duration
-    window: int = 62  # rounds that the server remembers who holds what; one word of bits
-
-    @property
-    def duration(self) -> int:
-        return max(self.policy.duration, self.window)
-
-    def request(self, table: CacheTable, index: Index, round: int) -> Index:
-        return self.policy.request(table, index, round)
-
-    def commit(self, table: CacheTable, fresh: Labels, index: Index, round: int) -> Sync:
-        value, had = table.value[fresh.index], table.stamp[fresh.index] != ABSENT
-        sync = self.policy.commit(table, fresh, index, round)
-        assert sync.signal is not None
-        same = had & (value == fresh.value).all(axis=tuple(range(1, value.ndim)))
-        signal = sync.signal.copy()
-        signal[np.searchsorted(sync.index, fresh.index[same])] = _UNCHANGED
-        signal[sync.signal == _EXPIRED] = _EXPIRED  # the entry is gone, so nothing is stored anew
-        kept = signal[np.searchsorted(sync.index, fresh.index)] != _UNCHANGED
-        return Sync(round, sync.index, signal, fresh.value[kept], sync.dropped)
-
-
 def caching(duration: int, on_expiry: OnExpiry) -> CachePolicy:
-    """The policy of a method that can do without a cache: duration=0 sends no signals either."""
+    """The policy of a method that can do without a cache: duration=0 disables caching, and sends no signals."""
     return Duration(duration, on_expiry) if duration else NoCache()
 
 
@@ -152,7 +152,7 @@ def recall(table: CacheTable, sync: Sync) -> Labels:
     held = sync.index[mask]
     missing = held[table.stamp[held] == ABSENT]
     if len(missing):
-        raise MessageError(
+        raise OutOfStep(
             f"round {sync.round} reuses {len(missing)} samples that are not in the cache, first {missing[0]}"
         )
     value = np.empty((len(sync.index), *table.value.shape[1:]), np.float32)
@@ -172,7 +172,7 @@ def store(table: CacheTable, sync: Sync) -> None:
     table.stamp[sync.dropped] = ABSENT
 
 
-def member(index: Index, members: Index, size: int) -> npt.NDArray[np.bool_]:
+def member(index: Index, members: Index, size: int) -> Mask:
     """Which of some samples are among others, all of them below `size`."""
     mask = np.zeros(size, np.bool_)
     mask[members] = True

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.protocol.types import Index, Sync
+from scarlet.arrays import Index, Mask
+from scarlet.protocol.messages import Sync
 
 Words = npt.NDArray[np.uint64]
 
@@ -49,9 +50,9 @@ class Holdings:
         """A client's cache is empty, or cannot be trusted."""
         self.acknowledged[client] = 0
 
-    def lacks(self, client: int, samples: Index) -> npt.NDArray[np.bool_]:
+    def lacks(self, client: int, samples: Index) -> Mask:
         """Which of some samples, all with a valid entry, the client does not hold in their current version."""
-        shared: npt.NDArray[np.bool_] = (self.drawn[samples] & self.acknowledged[client]).any(axis=1)
+        shared: Mask = (self.drawn[samples] & self.acknowledged[client]).any(axis=1)
         return ~shared
 
     def _place(self, round: int) -> tuple[int, np.uint64]:

@@ -2,62 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from scarlet.arrays import Array, Images, Index, Labels
 from scarlet.errors import ConfigError
-from scarlet.protocol.cache import CachePolicy, NoCache
-from scarlet.protocol.types import Images, Index, Labels, Values
+from scarlet.protocol.downlink.shared import Shared
+from scarlet.protocol.fold import Aggregate
+from scarlet.protocol.slots import Downlink, Uplink
+from scarlet.protocol.stamps import Select
+from scarlet.protocol.uplink.labels import SoftLabels
 from scarlet.rng import draw
 
-Select = Callable[[np.random.Generator, int, int], Index]
-Kept = Mapping[str, npt.NDArray[np.generic]]
-Adopt = Callable[[Labels, Values], Labels]
+Prepared = Mapping[str, Array]
 
 
-@dataclass(frozen=True, slots=True)
-class Teachers(Labels):
-    """An aggregate with several teachers for each sample, and what else its making showed."""
+class Filter(Protocol):
+    """Which of its soft-labels a client sends."""
 
-    mean: Values  # f32[n, N]: the plain mean of the answers, which the server's model learns
-    choice: Mapping[int, Index]  # for each client that answered: which teacher is its own, i64[n]
-
-
-class Fold(Protocol):
-    """One round's aggregate under way: answers are added as they arrive, in any order, with the same result."""
-
-    def add(self, client: int, labels: Labels) -> None: ...
-
-    def finish(self) -> Labels:
-        """The aggregate of the samples that somebody answered."""
-        ...
-
-
-Aggregate = Callable[[Index, int], Fold]
-
-
-class Answer(Protocol):
-    """What a client sends of its soft-labels."""
-
-    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Kept:
+    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Prepared:
         """What the client works out once, before its first answer, and keeps."""
         ...
 
-    def __call__(self, labels: Labels, kept: Kept) -> Labels: ...
+    def __call__(self, labels: Labels, prepared: Prepared) -> Labels: ...
 
 
 class Everything:
-    """A client answers every sample that it is asked."""
+    """A client answers every sample that is requested."""
 
-    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Kept:
+    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Prepared:
         return {}
 
-    def __call__(self, labels: Labels, kept: Kept) -> Labels:
+    def __call__(self, labels: Labels, prepared: Prepared) -> Labels:
         return labels
+
+
+def nothing(rng: np.random.Generator, population: int, size: int) -> Index:
+    """A round is about no public sample."""
+    return np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,42 +50,21 @@ class Method:
     """What is special about one way of federated learning."""
 
     aggregate: Aggregate  # (I_req, N) -> the fold that makes one label, or several, of the clients' labels
-    cache: CachePolicy = field(default_factory=NoCache)
+    downlink: Downlink = field(default_factory=Shared)  # how clients are taught
+    uplink: Uplink = field(default_factory=SoftLabels)  # how they answer
     select: Select = draw  # (generator, |P|, |P^t|) -> I^t
-    answer: Answer = field(default_factory=Everything)
-    teach: Literal["aggregate", "model"] = "aggregate"  # what the server says it learned, or what its model then says
-    teachers: int | None = None  # C, the teachers of a sample; None: its label is one distribution
-    adopt: Adopt | None = None  # (teachers, the client's own soft-labels) -> one teacher for each sample
-    personal: bool = False  # the server sends each client the one teacher that it chose for it
+    filter: Filter = field(default_factory=Everything)  # which of its soft-labels a client sends
     distil_weight: float = 1.0  # lambda: of a client's distillation loss
     restart: bool = False  # clients begin each round's distillation from the initial weights
     uplink_bits: int | None = None  # b_up, of each entry of a label; 32: float32; None: as the codec has it
     downlink_bits: int | None = None  # b_down
-    delta: bool = False  # a client sends only the labels that differ from those last accepted
-    exchange: Literal["labels", "weights", "nothing"] = "labels"
+    server_learns: bool = True  # whether the server has a model
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.distil_weight) and self.distil_weight > 0):
             raise ConfigError(f"distil_weight must be more than 0, got {self.distil_weight}; the paper uses 1")
-        caches = not isinstance(self.cache, NoCache)
-        if caches and self.exchange != "labels":
-            raise ConfigError("a cache is of soft-labels, and this method sends none; leave cache_duration out")
-        if caches and self.personal:
-            raise ConfigError(
-                "assign must be client where there is a cache, got server; a cache holds the teachers that all share: "
-                "use assign client, or cache_duration 0"
-            )
 
     @property
-    def has_server_model(self) -> bool:
-        """Whether the server's model learns anything."""
-        return self.exchange != "nothing"
-
-    @property
-    def keeps_targets(self) -> bool:
-        """Whether what the server's model learns differs from what is taught, and is therefore kept beside it."""
-        return self.teach == "model" or self.teachers is not None
-
-    def label_shape(self, classes: int) -> tuple[int, ...]:
-        """The shape of what is taught of one sample."""
-        return (classes,) if self.teachers is None or self.personal else (self.teachers, classes)
+    def uses_public(self) -> bool:
+        """Whether soft-labels of public samples are exchanged."""
+        return self.select is not nothing

@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from scarlet.protocol.types import Index, Labels, Values
+from scarlet.arrays import Index, Labels, Values
 from scarlet.rng import stream
 from scarlet.training.train import Samples, Training, distil, evaluate, layers_draw_from, load_parameters, parameters_of
 from scarlet.training.train import predict as predicted

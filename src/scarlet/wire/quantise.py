@@ -10,9 +10,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from scarlet.arrays import Values
+from scarlet.distributions import SUM_TOLERANCE
 from scarlet.errors import ConfigError, MessageError
-from scarlet.protocol.check import SUM_TOLERANCE
-from scarlet.protocol.types import Values
 
 Levels = npt.NDArray[np.int64]
 

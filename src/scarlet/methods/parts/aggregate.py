@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from scarlet.arrays import Index, Labels
 from scarlet.errors import ConfigError
-from scarlet.protocol.method import Aggregate, Fold
-from scarlet.protocol.types import Index, Labels
+from scarlet.protocol.fold import Aggregate, Fold
 
 Rows = npt.NDArray[np.float64]
 Sharpen = Callable[[Rows], Rows]

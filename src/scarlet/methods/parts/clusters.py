@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from scarlet.arrays import Index, Labels
 from scarlet.errors import ConfigError
 from scarlet.methods.parts.aggregate import mean
 from scarlet.methods.parts.kmeans import cluster
-from scarlet.protocol.method import Aggregate, Fold, Teachers
-from scarlet.protocol.types import Index, Labels
+from scarlet.protocol.fold import Aggregate, Fold, Teachers
 
 
 def clustered(clusters: int, starts: int) -> Aggregate:

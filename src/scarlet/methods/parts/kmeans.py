@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.protocol.types import Index, Values
+from scarlet.arrays import Index, Values
 
 Mask = npt.NDArray[np.bool_]
 Members = npt.NDArray[np.int16]

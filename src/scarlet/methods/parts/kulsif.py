@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from scarlet.arrays import Images
 from scarlet.errors import ConfigError
-from scarlet.protocol.types import Images
 from scarlet.rng import draw
 
 Matrix = npt.NDArray[np.float64]

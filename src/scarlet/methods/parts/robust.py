@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
+from scarlet.arrays import Index, Labels, Values
 from scarlet.errors import ConfigError
 from scarlet.methods.parts.aggregate import Sharpen, mean
-from scarlet.protocol.method import Aggregate, Fold
-from scarlet.protocol.types import Index, Labels, Values
+from scarlet.protocol.fold import Aggregate, Fold
 
 Average = Literal["mean", "median", "trimmed"]
 

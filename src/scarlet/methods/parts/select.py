@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scarlet.protocol.types import Index
+from scarlet.arrays import Index
 from scarlet.rng import draw, stream
 
 

@@ -7,11 +7,11 @@ from typing import Literal, TypedDict
 
 import numpy as np
 
+from scarlet.arrays import Images, Labels
 from scarlet.errors import ConfigError, unknown
 from scarlet.methods.parts.aggregate import Keep
 from scarlet.methods.parts.kulsif import in_distribution
-from scarlet.protocol.method import Answer, Kept
-from scarlet.protocol.types import Images, Labels
+from scarlet.protocol.method import Filter, Prepared
 
 
 class _Constants(TypedDict, total=False):
@@ -29,7 +29,7 @@ _FITTINGS: dict[Fitting, _Constants] = {
 
 
 @dataclass(frozen=True, slots=True)
-class InDistribution(Answer):
+class InDistribution(Filter):
     """A client answers the samples that look like its own: those whose density ratio is above a quantile of its own."""
 
     threshold: float  # tau_client: the quantile
@@ -46,7 +46,7 @@ class InDistribution(Answer):
         if self.fitting not in _FITTINGS:
             raise unknown("selector", self.fitting, _FITTINGS)
 
-    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Kept:
+    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Prepared:
         accepted = in_distribution(
             private,
             public,
@@ -57,8 +57,8 @@ class InDistribution(Answer):
         )
         return {"accepted": accepted}
 
-    def __call__(self, labels: Labels, kept: Kept) -> Labels:
-        accepted = kept["accepted"][labels.index].astype(np.bool_)
+    def __call__(self, labels: Labels, prepared: Prepared) -> Labels:
+        accepted = prepared["accepted"][labels.index].astype(np.bool_)
         return Labels(labels.index[accepted], labels.value[accepted])
 
 

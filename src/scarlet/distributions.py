@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scarlet.errors import MessageError
-from scarlet.protocol.types import Values
+from scarlet.arrays import Values
 
 # How far a row may be from a sum of 1. A float32 softmax over 1,000 classes is off by less than 1e-5.
 SUM_TOLERANCE = 1e-3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scarlet.protocol.types import Labels, Values
+from scarlet.arrays import Labels, Values
 
 
 def nearest(teachers: Labels, own: Values) -> Labels:
