@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from scarlet.experiment.comparison import compare as compare
     from scarlet.experiment.costs import CostsConfig as CostsConfig
     from scarlet.experiment.costs import costs as costs
-    from scarlet.experiment.loop import run as run
-    from scarlet.experiment.problem import Data as Data
+    from scarlet.experiment.run import run as run
+    from scarlet.data.federated import Data as Data
     from scarlet.methods.centralized import CentralizedConfig as CentralizedConfig
     from scarlet.methods.cfd import CfdConfig as CfdConfig
     from scarlet.methods.comet import CometConfig as CometConfig
@@ -40,7 +40,7 @@ _HOMES = {
     "CometConfig": "scarlet.methods.comet",
     "Config": "scarlet.config",
     "CostsConfig": "scarlet.experiment.costs",
-    "Data": "scarlet.experiment.problem",
+    "Data": "scarlet.data.federated",
     "DsflConfig": "scarlet.methods.dsfl",
     "FedavgConfig": "scarlet.methods.fedavg",
     "IndividualConfig": "scarlet.methods.individual",
@@ -53,7 +53,7 @@ _HOMES = {
     "compare": "scarlet.experiment.comparison",
     "costs": "scarlet.experiment.costs",
     "register": "scarlet.methods.registry",
-    "run": "scarlet.experiment.loop",
+    "run": "scarlet.experiment.run",
     "simulate_cache": "scarlet.experiment.cache_simulation",
 }
 

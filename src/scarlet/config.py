@@ -10,8 +10,11 @@ from typing import Annotated, get_args
 from typing_extensions import Doc
 
 from scarlet.errors import ConfigError, unknown
-from scarlet.protocol.types import Attack, EngineName
-from scarlet.wire.codecs import codec
+from scarlet.protocol.codecs import check_codec
+from scarlet.training.engines.names import EngineName
+from scarlet.transport.fault_injection import Attack
+
+NOT_IDENTIFYING = ("data_dir", "workers", "clients_in_memory", "device")  # options that may differ when a run goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Config:
         for name in ("dropout", "hostile"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}; 0 is none")
-        codec(self.codec, self.uplink_bits, self.downlink_bits)
+        check_codec(self.codec, self.uplink_bits, self.downlink_bits)
         if self.attack not in get_args(Attack):
             raise unknown("attack", self.attack, get_args(Attack))
         check_engine(self.engine)

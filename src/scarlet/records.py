@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 
 import numpy as np
@@ -38,6 +38,7 @@ class RoundRecord:
     resets: int  # clients whose cache differed from the server's and was sent anew
     rejections: dict[str, int]  # messages that were turned down, by reason
     seconds: float
+    failures: dict[str, int] = field(default_factory=dict)  # clients that failed, by reason; older runs have none
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from scarlet.cli.tables import console, table
 from scarlet.experiment.estimate import Estimate
-from scarlet.experiment.problem import Problem
+from scarlet.experiment.federation import Federation
 from scarlet.methods.registry import METHODS
 from scarlet.models.registry import Weights
 from scarlet.records import LAST_ROUNDS, RoundRecord, RunResult
@@ -34,12 +34,12 @@ class Display:
         self._done: list[_Row] = []
         self._row: _Row | None = None
 
-    def start(self, config: Mapping[str, object], problem: Problem, expected: Estimate) -> None:
-        self._row = _Row(str(config["method"]), problem.config.seed, problem.config.rounds)
-        which = f"{self._row.title}, seed {problem.config.seed}, {problem.config.rounds} rounds"
+    def start(self, config: Mapping[str, object], federation: Federation, expected: Estimate) -> None:
+        self._row = _Row(str(config["method"]), federation.config.seed, federation.config.rounds)
+        which = f"{self._row.title}, seed {federation.config.seed}, {federation.config.rounds} rounds"
         self._console.print(f"{which}: {expected}", highlight=False, soft_wrap=True)
-        engine = problem.engine
-        self._console.print(f"engine: {engine.name} ({engine.why})", highlight=False, soft_wrap=True)
+        engine = federation.engine
+        self._console.print(f"engine: {engine.name} ({engine.reason})", highlight=False, soft_wrap=True)
 
     def round(self, record: RoundRecord, ledger: Ledger) -> None:
         assert self._row is not None

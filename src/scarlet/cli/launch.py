@@ -57,7 +57,7 @@ def configs(methods: Sequence[Entry[Any]], given: Mapping[str, Any]) -> tuple[Co
     """The shared config, and each method's own, from the options that were given and the preset that they name."""
     config, own = apply(given.get("preset"), given, methods)
     for method, options in zip(methods, own, strict=True):
-        check_method(method.build(options), config)  # before data is loaded, which may take long
+        check_method(method.build(options), config.asked)  # before data is loaded, which may take long
     return config, own
 
 
@@ -101,7 +101,7 @@ def _names(kind: Any) -> list[str]:
 
 
 def _sends_no_labels(method: Entry[Any]) -> bool:
-    return method.build(method.config()).exchange != "labels"
+    return not method.build(method.config()).uses_public
 
 
 def _other_value(option: Option, value: object) -> str:

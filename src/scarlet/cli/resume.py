@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
 
     from scarlet.cli.display import Display, final_table
     from scarlet.experiment.comparison import PLAN, read_plan, resume_comparison
-    from scarlet.experiment.loop import run
+    from scarlet.experiment.run import run
     from scarlet.experiment.run_directory import finished
 
     if (path / PLAN).exists():

@@ -31,7 +31,7 @@ def _run(chosen: Sequence[Entry[Any]], given: Mapping[str, Any]) -> int:
     config, (method,) = configs(chosen, given)
 
     from scarlet.cli.display import Display, final_table
-    from scarlet.experiment.loop import run
+    from scarlet.experiment.run import run
 
     check_device(config.device)
     out = new_directory(given.get("out"), chosen[0].name)

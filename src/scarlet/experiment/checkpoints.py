@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+from scarlet.arrays import Array
 from scarlet.errors import ConfigError, ScarletError
 from scarlet.models.registry import Weights
-from scarlet.protocol.persist import Array, server_arrays, server_numbers
 from scarlet.protocol.server import Server
+from scarlet.protocol.state import pack, restore
 from scarlet.store import Folder, Snapshot, Store
-from scarlet.transport.client_store import model_arrays
+from scarlet.training.tensors import model_arrays, weights_of
+from scarlet.transport.transport import States
+from scarlet.wire.ledger import COLUMNS, Bytes
 
-_SERVER, _CLIENT = "server", "client-"
-_ACCEPTED = "accepted."  # what the server remembers of one client
+FORMAT = 2  # of what a checkpoint holds; 1 had no number
+# A part for the server, one for its model, one for each client, and one for what the server remembers of each client.
+_SERVER, _MODEL, _CLIENT, _OF_CLIENT = "server", "model", "client-", "server-of-client-"
 
 
 class CheckpointError(ScarletError):
@@ -31,41 +37,56 @@ class Checkpoints:
     What is saved belongs to one instant, so a resumed run goes on exactly as the uninterrupted one would have.
     """
 
-    def __init__(self, directory: Path, identity: Mapping[str, object]) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, identity: Mapping[str, object], every: int) -> None:
+        self._directory, self._every = directory, every
         self._identity = json.loads(json.dumps(identity))  # of the run, as a manifest will give it back
-        self.store = Store(Folder(directory))
+        self._store = Store(Folder(directory))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
-    def snapshot(self, server: Server, clients: Mapping[int, Mapping[str, Array]]) -> Snapshot:
+    def due(self, round: int) -> bool:
+        """Whether a round ends with a checkpoint."""
+        return round % self._every == 0
+
+    def snapshot(self, server: Server, clients: States) -> Snapshot:
         """The federation as it is now, but for the server's model, which may still be learning.
 
         `clients` are the states of those that have changed since the last checkpoint.
         """
+        packed = pack(server.state)
         parts: dict[str, Mapping[str, Array]] = {f"{_CLIENT}{number}": state for number, state in clients.items()}
-        common, accepted = _of_clients(server_arrays(server.state))
-        parts[_SERVER] = _copied(common)
-        parts |= {f"{_ACCEPTED}{number}": _copied(its) for number, its in accepted.items() if number in clients}
-        return Snapshot(
-            server.state.round, server_numbers(server.state, server.ledger) | {"run": self._identity}, parts
-        )
+        parts[_SERVER] = _copied(packed.common)
+        for number, arrays in packed.by_client.items():
+            if number in clients:
+                parts[f"{_OF_CLIENT}{number}"] = _copied(arrays)
+        ledger = {column: asdict(total) for column, total in server.ledger.total.items()}
+        return Snapshot(server.state.round, {"format": FORMAT, "run": self._identity, "ledger": ledger}, parts)
 
     def save(self, snapshot: Snapshot, weights: Weights) -> None:
         """Begin to write a snapshot with the server's model as it was then."""
         self.wait()
-        server = {**snapshot.parts[_SERVER], **model_arrays(weights)}
-        whole = replace(snapshot, parts={**snapshot.parts, _SERVER: server})
-        self._pending = self._thread.submit(self.store.save, whole)
+        whole = replace(snapshot, parts={**snapshot.parts, _MODEL: model_arrays(weights)})
+        self._pending = self._thread.submit(self._store.save, whole)
 
-    def load(self) -> Snapshot | None:
+    def load(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; ConfigError if it is not one of this run on this data."""
-        snapshot = self.store.load()
-        if snapshot is not None and snapshot.meta["run"] != self._identity:
+        snapshot = self._store.load()
+        for damage in self._store.damaged:
+            instead = "beginning again" if snapshot is None else f"going on from round {snapshot.number}"
+            print(f"scarlet: {damage}; {instead}", file=sys.stderr)
+        if snapshot is None:
+            return None
+        written = snapshot.meta.get("format", 1)
+        if written != FORMAT:
             raise ConfigError(
-                f"the checkpoint in {self.directory} is of other options or other data; restore those, or run anew"
+                f"the checkpoint in {self._directory} has format {written}, and this version of scarlet reads format "
+                f"{FORMAT}; resume with the version that wrote it, or run anew"
             )
-        return snapshot
+        if snapshot.meta["run"] != self._identity:
+            raise ConfigError(
+                f"the checkpoint in {self._directory} is of other options or other data; restore those, or run anew"
+            )
+        return Checkpoint(snapshot)
 
     def wait(self) -> None:
         """Wait for the checkpoint under way."""
@@ -75,8 +96,8 @@ class Checkpoints:
             self._pending.result()
         except OSError as error:
             raise CheckpointError(
-                f"cannot write a checkpoint to {self.directory}: {error.strerror}; "
-                f"make room, then go on with 'scarlet resume {self.directory.parent}'"
+                f"cannot write a checkpoint to {self._directory}: {error.strerror}; "
+                f"make room, then go on with 'scarlet resume {self._directory.parent}'"
             ) from error
         finally:
             self._pending = None
@@ -84,7 +105,7 @@ class Checkpoints:
     def discard(self) -> None:
         """Remove the checkpoints of a run that is finished."""
         self.wait()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def __enter__(self) -> Checkpoints:
         return self
@@ -99,30 +120,31 @@ class Checkpoints:
             self._thread.shutdown()
 
 
-def client_states(snapshot: Snapshot) -> Mapping[int, Mapping[str, Array]]:
-    """The clients among the parts of a snapshot; a state is read when it is asked for."""
-    return _ClientStates(snapshot.parts)
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A federation that was saved; a client's state is read when it is asked for."""
 
+    snapshot: Snapshot
 
-def server_part(snapshot: Snapshot) -> Mapping[str, Array]:
-    """The server's arrays in a snapshot, its model's included."""
-    found = dict(snapshot.parts[_SERVER])
-    for part in snapshot.parts:
-        if part.startswith(_ACCEPTED):
-            found |= snapshot.parts[part]
-    return found
+    def restore_server(self, server: Server) -> None:
+        """Bring a new server and its ledger to what was saved."""
+        parts = self.snapshot.parts
+        arrays = dict(parts[_SERVER])
+        for part in parts:
+            if part.startswith(_OF_CLIENT):
+                arrays |= parts[part]
+        restore(server.state, arrays)
+        totals: Any = self.snapshot.meta["ledger"]
+        for column in COLUMNS:
+            server.ledger.total[column] = Bytes(**totals[column])
 
+    def server_weights(self) -> Weights:
+        """The weights of the server's model."""
+        return weights_of(self.snapshot.parts[_MODEL])
 
-def _of_clients(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], dict[int, dict[str, Array]]]:
-    """A server's arrays, apart from those that belong to one client; and those of each client."""
-    common: dict[str, Array] = {}
-    single: dict[int, dict[str, Array]] = {}
-    for name, array in arrays.items():
-        if name.startswith(_ACCEPTED):
-            single.setdefault(int(name.split(".")[1]), {})[name] = array
-        else:
-            common[name] = array
-    return common, single
+    def clients(self) -> States:
+        """The states of the clients that were ever asked."""
+        return _ClientStates(self.snapshot.parts)
 
 
 def _copied(arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -9,11 +9,12 @@ from itertools import product
 from pathlib import Path
 
 from scarlet.config import Config
+from scarlet.data.federated import Data
 from scarlet.errors import ConfigError
 from scarlet.experiment.flat import flatten, unflatten
-from scarlet.experiment.loop import run
-from scarlet.experiment.problem import Data, prepare
+from scarlet.experiment.federation import prepare
 from scarlet.experiment.round_log import Watcher
+from scarlet.experiment.run import run
 from scarlet.experiment.run_directory import check_free, finished, make, write_json
 from scarlet.methods.registry import check_method, entry_of
 from scarlet.models.registry import ModelFactory
@@ -41,7 +42,7 @@ def compare(
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"seeds must differ, got {','.join(map(str, seeds))}; each is one repetition")
     for method in methods:
-        check_method(entry_of(method).build(method), config)
+        check_method(entry_of(method).build(method), config.asked)
     planned = [
         (f"{name}-seed{seed}", method, replace(config, seed=seed))
         for seed, (method, name) in product(seeds, zip(methods, _names(methods), strict=True))

@@ -10,19 +10,20 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Doc
 
+from scarlet.arrays import Index, Labels, Values
 from scarlet.config import check_at_least, check_participation, check_per_round
 from scarlet.errors import ConfigError
+from scarlet.job import Job, Result
 from scarlet.methods.comet import Assign
 from scarlet.methods.registry import METHODS, Entry
-from scarlet.protocol.cache import Duration, NoCache, OnExpiry
+from scarlet.protocol.agreement import Agreement
+from scarlet.protocol.cache import Duration, OnExpiry
 from scarlet.protocol.client import Client
-from scarlet.protocol.federation import Federation
-from scarlet.protocol.method import Method, Teachers
-from scarlet.protocol.schedule import Known, Rules
-from scarlet.protocol.server import Server
-from scarlet.protocol.types import EVERYBODY, Index, Job, Labels, Parameters, Uplink
+from scarlet.protocol.codecs import check_codec, codec
+from scarlet.protocol.fold import Teachers
+from scarlet.protocol.method import Method
+from scarlet.protocol.server import ALL_CLIENTS, Participation, Server
 from scarlet.rng import draw, stream
-from scarlet.wire.codecs import codec
 from scarlet.wire.ledger import Column, Ledger
 
 MB, GB = 1e6, 1e9
@@ -64,7 +65,7 @@ class CostsConfig:
         if self.others_duration < 0:
             raise ConfigError(f"others_duration must be 0 or more, got {self.others_duration}; 0 is no cache")
         Duration(self.cache_duration, self.on_expiry)
-        codec(self.codec, self.uplink_bits, self.downlink_bits)
+        check_codec(self.codec, self.uplink_bits, self.downlink_bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +117,10 @@ def costs(config: CostsConfig) -> list[Cost]:
 
 def play(
     method: Method,
-    federation: Federation,
+    agreement: Agreement,
     rounds: int,
     codec_name: str,
+    participation: Participation = ALL_CLIENTS,
     *,
     kept_share: float = 1.0,  # of the requested samples, that a client answers
     model_size: int = 0,  # numbers in a model, where weights are exchanged
@@ -127,38 +129,38 @@ def play(
 
     When all clients take part they are sent the same and answer as much, so one stands for all. Otherwise the real
     server works out what each of them lacks; client 0 is a real one, and would notice if an entry were missing.
-    Labels are played as if all of them changed, so delta coding saves nothing here, and as if they said nothing, so
-    with entropy coding they cost more in truth.
+    Labels are played as if all of them changed, so delta coding saves nothing here, and as if they were uniform, so
+    with entropy coding real labels cost more.
     """
-    wire = codec(codec_name, method.uplink_bits, method.downlink_bits, classes=federation.classes)
-    if method.exchange != "labels":  # every round is like every other
-        model = Parameters(1, 0, EVERYBODY, 0, np.zeros(model_size, np.float32))
-        size = wire.payload(model, wire.encode(model)) if method.exchange == "weights" else 0
-        constant = np.full(rounds, federation.asked * size, np.int64)
-        return Traffic(constant, constant, np.zeros(rounds, np.int64))
-    everybody = federation.asked == federation.clients
-    played = replace(federation, clients=1, participation=1.0, min_answers=1) if everybody else federation
-    ledger = Ledger()
-    method = replace(method, aggregate=partial(_Uniform, method.teachers), teach="aggregate", delta=False)
-    server = Server(method, played, wire, ledger)
-    witness, rules = Client(0, method, federation, wire), Rules(method, federation)
+    method = replace(method, aggregate=partial(_Uniform, method.downlink.teachers))
+    everybody = participation.asked(agreement.clients) == agreement.clients
+    played = replace(agreement, clients=1) if everybody else agreement
+    wire, ledger = codec(codec_name, method, played), Ledger()
+    learner = _UniformModel(agreement.classes, model_size)
+    server = Server(method, played, wire, ledger, learner, replace(participation, min_answers=1))
+    witness = Client(0, method, played, wire)
     columns: tuple[Column, ...] = ("uplink", "downlink", "catch_up")
     traffic = np.zeros((len(columns), rounds), np.int64)
-    for number in range(rounds):
-        request: Index | None = None
-        for client, data in server.open_round().items():
-            if request is None:
-                request = server.request
-                rng = stream(federation.seed, "client", round=number, purpose="kept")
-                kept = request[draw(rng, len(request), round(kept_share * len(request)))]
-                labels = _Uniform(None, kept, federation.classes).finish()
-            if client == 0 and not isinstance(witness.receive(data), Job):
-                raise RuntimeError(f"client 0 cannot rebuild the labels of round {number}")
-            known = Known(rules, request)
-            server.take(client, wire.encode(Uplink(number + 1, 0, client, labels), known))
+    # Without public samples every round costs as much as the second.
+    needed = rounds if method.uses_public else min(rounds, 2)
+    for number in range(needed):
+        downlinks = server.open_round()
+        rng = stream(agreement.seed, "client", round=number, purpose="kept")
+        kept = server.request[draw(rng, len(server.request), round(kept_share * len(server.request)))]
+        labels = _Uniform(None, kept, agreement.classes).finish()
+        for client, data in downlinks.items():
+            job = Job(client, number + 1, 0, labels, server.request)
+            if client == 0:
+                received = witness.receive(data)
+                if not isinstance(received, Job):
+                    raise RuntimeError(f"client 0 cannot rebuild the labels of round {number}")
+            # A new client remembers no answer, so it sends all labels.
+            answer = method.uplink.client(played, wire).answer(job, labels, Result(labels.value, {}, 1, learner.model))
+            server.take(client, answer)
         server.close_round()
         traffic[:, number] = [ledger.round_total(column).payload for column in columns]
-    traffic *= federation.clients if everybody else 1
+    traffic[:, needed:] = traffic[:, needed - 1 : needed]
+    traffic *= agreement.clients if everybody else 1
     return Traffic(traffic[0], traffic[1] + traffic[2], traffic[2])
 
 
@@ -177,6 +179,23 @@ class _Uniform:
         return self._labels
 
 
+class _UniformModel:
+    """A server's model that learns nothing, and gives uniform soft-labels."""
+
+    def __init__(self, classes: int, size: int) -> None:
+        self._classes, self.model = classes, np.zeros(size, np.float32)
+
+    def learn(self, labels: Labels, round: int) -> None: ...
+
+    def predict(self, index: Index) -> Values:
+        return np.full((len(index), self._classes), 1 / self._classes, np.float32)
+
+    def parameters(self) -> Values:
+        return self.model
+
+    def load(self, parameters: Values) -> None: ...
+
+
 def _cost(entry: Entry[Any], config: CostsConfig) -> Cost:
     given = asdict(config)
     if entry.name != "scarlet":
@@ -184,26 +203,26 @@ def _cost(entry: Entry[Any], config: CostsConfig) -> Cost:
     given["assign"] = "client" if config.others_duration else config.assign
     chosen = {field.name: given[field.name] for field in fields(entry.config) if field.name in given}
     method: Method = entry.build(entry.config(**chosen))
-    federation = Federation(
+    agreement = Agreement(
         clients=config.clients,
         public_size=config.public_size,
         public_per_round=config.public_per_round,
         classes=config.classes,
         seed=config.seed,
-        participation=config.participation,
     )
     traffic = play(
         method,
-        federation,
+        agreement,
         config.rounds,
         config.codec,
+        Participation(config.participation),
         kept_share=config.kept_share if entry.name == "selective-fd" else 1.0,
         model_size=config.model_size,
     )
     return Cost(
         method=entry.name,
         codec=config.codec,
-        on_expiry=None if isinstance(method.cache, NoCache) else config.on_expiry,
+        on_expiry=config.on_expiry if method.downlink.policy.caches else None,
         participation=config.participation,
         uplink_mb=Spread.of(traffic.uplink),
         downlink_mb=Spread.of(traffic.downlink),

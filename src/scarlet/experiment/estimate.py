@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scarlet.experiment.costs import play
-from scarlet.experiment.problem import Problem
+from scarlet.experiment.federation import Federation
+from scarlet.protocol.codecs import CODECS
 from scarlet.protocol.method import Method
+from scarlet.training.tensors import samples
 from scarlet.training.train import evaluate, fit
-from scarlet.transport.client_runner import samples
-from scarlet.transport.client_store import in_memory, site_bytes
-from scarlet.wire.codecs import codec
+from scarlet.transport.client_setup import client_bytes, clients_in_memory
 
 _PROCESS_BYTES = 300e6  # resident memory of a Python process that has torch loaded
 
@@ -40,43 +40,49 @@ class Estimate:
         )
 
 
-def estimate(method: Method, problem: Problem, workers: int) -> Estimate:
+def estimate(method: Method, federation: Federation) -> Estimate:
     """Time a few training steps of the real model, and play the protocol's messages without training."""
-    config = problem.config
-    size = sum(value.numel() for value in problem.factory().state_dict().values())
-    traffic = play(method, problem.federation, config.rounds, config.codec, model_size=size)
+    config = federation.config
+    size = sum(value.numel() for value in federation.factory().state_dict().values())
+    traffic = play(
+        method, federation.agreement, config.rounds, config.codec, federation.participation, model_size=size
+    )
     return Estimate(
-        seconds=_seconds(method, problem, workers),
-        memory_bytes=_memory(method, problem, workers),
+        seconds=_seconds(method, federation),
+        memory_bytes=_memory(method, federation),
         uplink_bytes=int(traffic.uplink.sum()),
         downlink_bytes=int(traffic.downlink.sum()),
-        exact=not codec(config.codec).derives,
+        exact=not CODECS[config.codec].derives,
     )
 
 
-def _seconds(method: Method, problem: Problem, workers: int) -> float:
-    config = problem.config
+def _asked(federation: Federation) -> int:
+    return federation.participation.asked(federation.agreement.clients)
+
+
+def _seconds(method: Method, federation: Federation) -> float:
+    config, data = federation.config, federation.data
     assert config.public_per_round is not None
-    train, look = _seconds_per_image(problem)
-    labelled = config.public_per_round if method.exchange == "labels" else 0
+    train, predict = _seconds_per_image(method, federation)
+    labelled = config.public_per_round if method.uses_public else 0
     distilled = config.distil_epochs * labelled
-    a_client = (config.local_epochs * len(problem.private[0]) + distilled) * train
-    a_client += labelled * look + len(problem.test[0]) * look / config.eval_every
-    tested = len(problem.data.private.test_labels) if method.has_server_model else 0
-    a_server = distilled * train + tested * look / config.eval_every
-    return config.rounds * (a_client * -(-problem.federation.asked // workers) + a_server)
+    client = (config.local_epochs * len(data.train[0]) + distilled) * train
+    client += labelled * predict + len(data.test[0]) * predict / config.eval_every
+    tested = len(data.private.test_labels) if method.server_learns else 0
+    server = distilled * train + tested * predict / config.eval_every
+    return config.rounds * (client * -(-_asked(federation) // federation.workers) + server)
 
 
-def _seconds_per_image(problem: Problem) -> tuple[float, float]:
-    """Seconds to train on one image, and to look at one, on one thread."""
-    config, private = problem.config, problem.data.private
-    model = problem.factory().to(config.device)
+def _seconds_per_image(method: Method, federation: Federation) -> tuple[float, float]:
+    """Seconds of training and of prediction for one image, on one thread."""
+    config, private = federation.config, federation.data.private
+    model = federation.factory().to(config.device)
     images, labels = private.train_images[: config.batch_size], private.train_labels[: config.batch_size]
     batch = samples(images, labels, model, config.device)
-    one_epoch, rng = replace(problem.training, local_epochs=1), np.random.default_rng(0)
+    one_epoch, rng = replace(federation.training(method), local_epochs=1), np.random.default_rng(0)
     train = _seconds_of(lambda: fit(model, batch, one_epoch, rng))
-    look = _seconds_of(lambda: evaluate(model, batch))
-    return train / len(batch.labels), look / len(batch.labels)
+    predict = _seconds_of(lambda: evaluate(model, batch))
+    return train / len(batch.labels), predict / len(batch.labels)
 
 
 def _seconds_of(step: Callable[[], object]) -> float:
@@ -86,20 +92,20 @@ def _seconds_of(step: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _memory(method: Method, problem: Problem, workers: int) -> float:
-    resident, federation, config = problem.resident, problem.federation, problem.config
-    data = 2 * (resident.train_images.nbytes + resident.test_images.nbytes) + (1 + workers) * resident.public.nbytes
-    if problem.engine.channels_last:  # the server's model looks at copies
-        data += resident.test_images.nbytes + resident.public.nbytes
-    weights = sum(int(value.nbytes) for value in problem.factory().state_dict().values())
-    images = len(problem.private[0]) * resident.train_images[0].nbytes
-    images += len(problem.test[0]) * resident.test_images[0].nbytes
-    a_client = site_bytes(method, federation, weights, images)
-    ever_asked = min(federation.clients, config.rounds * federation.asked)
-    clients = max(workers, in_memory(config.clients_in_memory, ever_asked, a_client))
-    indices = 8 * sum(len(share) for share in [*problem.private, *problem.test])
-    a_server = weights + 4 * federation.public_size * (federation.classes + 1)
-    return data + indices + clients * a_client + a_server + (1 + workers) * _PROCESS_BYTES
+def _memory(method: Method, federation: Federation) -> float:
+    data, agreement, config, workers = federation.data, federation.agreement, federation.config, federation.workers
+    private = data.private
+    images = 2 * (private.train_images.nbytes + private.test_images.nbytes) + (1 + workers) * data.public.nbytes
+    if federation.engine.channels_last:  # the server's model reads copies
+        images += private.test_images.nbytes + data.public.nbytes
+    weights = federation.initial_weights()
+    each = client_bytes(method, agreement, config.codec, weights, data.bytes_of_a_client())
+    ever_asked = min(agreement.clients, config.rounds * _asked(federation))
+    clients = max(workers, clients_in_memory(config.clients_in_memory, ever_asked, each))
+    indices = 8 * sum(len(share) for share in [*data.train, *data.test])
+    server = sum(int(value.nbytes) for value in weights.values())
+    server += 4 * agreement.public_size * (agreement.classes + 1)
+    return images + indices + clients * each + server + (1 + workers) * _PROCESS_BYTES
 
 
 def _duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from scarlet.config import Config
+from scarlet.config import NOT_IDENTIFYING, Config
 from scarlet.errors import ConfigError
 from scarlet.methods.registry import entry, entry_of
 
@@ -23,10 +23,9 @@ def flatten(method: object, config: Config) -> dict[str, object]:
     return {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
 
 
-def without_place(flat: Mapping[str, object]) -> dict[str, object]:
-    """The options that make a run what it is, less those that only say where and with how many processes."""
-    place = ("data_dir", "workers", "clients_in_memory", "device")
-    return {name: value for name, value in flat.items() if name not in place}
+def identifying(flat: Mapping[str, object]) -> dict[str, object]:
+    """The options that make a run what it is, less those that say only where and with how many processes it runs."""
+    return {name: value for name, value in flat.items() if name not in NOT_IDENTIFYING}
 
 
 def unflatten(table: Mapping[str, object], where: str) -> tuple[object, Config]:

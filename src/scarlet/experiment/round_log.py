@@ -1,4 +1,4 @@
-"""What is written down of each round, in order, when the server's model has learned from it."""
+"""The round log: what is written of each round, in order, when the server's model has learned from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from scarlet.experiment.checkpoints import Checkpoints
 from scarlet.experiment.estimate import Estimate
-from scarlet.experiment.problem import Problem
+from scarlet.experiment.federation import Federation
 from scarlet.models.registry import Weights
 from scarlet.protocol.server import ClosedRound
 from scarlet.records import RoundRecord, RunResult
@@ -23,7 +23,7 @@ from scarlet.wire.ledger import Ledger
 class Watcher(Protocol):
     """Somebody who follows a run: a display, a directory, a tracker."""
 
-    def start(self, config: Mapping[str, object], problem: Problem, expected: Estimate) -> None: ...
+    def start(self, config: Mapping[str, object], federation: Federation, expected: Estimate) -> None: ...
 
     def round(self, record: RoundRecord, ledger: Ledger) -> None: ...
 
@@ -33,8 +33,8 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
-    """A round that is closed but not written down: the server's model may still be learning."""
+class _Closed:
+    """A round that is closed but not written: the server's model may still be learning."""
 
     record: RoundRecord
     ledger: Ledger  # as of its end
@@ -42,54 +42,55 @@ class _Open:
     snapshot: Snapshot | None  # to be saved
 
 
-class Books:
-    """Writes down whole rounds: records for the watchers, and checkpoints.
+class RoundLog:
+    """Writes whole rounds: records for the watchers, and checkpoints.
 
-    A round's seconds go from the end of the round before to its own. What the server's model still has to learn then is
-    part of the next one's, and at last of its own.
+    The server's model learns round t, and is evaluated, while the clients are at work on round t + 1; so a round is
+    written some time after it is closed. A round's seconds go from the end of the round before to its own; what the
+    server's model still has to learn then counts to the next round, and after the last round to that one.
     """
 
     def __init__(self, watchers: Sequence[Watcher], checkpoints: Checkpoints | None, weights: Weights) -> None:
         self.records: list[RoundRecord] = []
-        self.weights = weights  # of the server's model after the last round that was written down
+        self.weights = weights  # of the server's model after the last round that was written
         self._watchers = watchers
         self._checkpoints = checkpoints
-        self._open: _Open | None = None
-        self._lap = time.perf_counter()
-
-    def close(self, record: RoundRecord, ledger: Ledger, learned: Future[Learned], snapshot: Snapshot | None) -> None:
-        """Take in a round that is over."""
-        self.settle()
-        self._open = _Open(record, ledger, learned, snapshot)
-        self.settle_what_is_done()
-        if self._open is not None:
-            self._open = replace(self._open, record=replace(record, seconds=self._seconds()))
+        self._closed: _Closed | None = None  # closed but not written
+        self._last = time.perf_counter()  # when the time was last taken
 
     def begin(self) -> None:
         """The first round begins."""
-        self._seconds()
+        self._elapsed()
+
+    def add(self, record: RoundRecord, ledger: Ledger, learned: Future[Learned], snapshot: Snapshot | None) -> None:
+        """Take in a round that is closed."""
+        self.write()
+        self._closed = _Closed(record, ledger, learned, snapshot)
+        self.write_if_learned()
+        if self._closed is not None:
+            self._closed = replace(self._closed, record=replace(record, seconds=self._elapsed()))
 
     def finish(self) -> None:
-        """Write down the last round."""
-        if self._open is not None:
-            self._open.learned.result()
-            record = replace(self._open.record, seconds=self._open.record.seconds + self._seconds())
-            self._open = replace(self._open, record=record)
-        self.settle()
+        """Write the last round."""
+        if self._closed is not None:
+            self._closed.learned.result()
+            record = replace(self._closed.record, seconds=self._closed.record.seconds + self._elapsed())
+            self._closed = replace(self._closed, record=record)
+        self.write()
 
-    def settle_what_is_done(self) -> None:
-        """Write down the round that is over, if all is known of it."""
-        if self._open is not None and self._open.learned.done():
-            self.settle()
+    def write_if_learned(self) -> None:
+        """Write the closed round, if the server's model has learned it."""
+        if self._closed is not None and self._closed.learned.done():
+            self.write()
 
-    def settle(self) -> None:
-        """Write down the round that is over, if there is one."""
-        if self._open is None:
+    def write(self) -> None:
+        """Write the closed round, if there is one; wait until the server's model has learned it."""
+        if self._closed is None:
             return
-        learned = self._open.learned.result()
-        now, self._open = self._open, None
+        learned = self._closed.learned.result()
+        now, self._closed = self._closed, None
         accuracy, loss = learned.measured or (None, None)
-        seconds = now.record.seconds or self._seconds()
+        seconds = now.record.seconds or self._elapsed()
         record = replace(now.record, server_accuracy=accuracy, server_loss=loss, seconds=seconds)
         self.weights = learned.weights
         self.records.append(record)
@@ -98,14 +99,14 @@ class Books:
         if self._checkpoints is not None and now.snapshot is not None:
             self._checkpoints.save(now.snapshot, learned.weights)
 
-    def _seconds(self) -> float:
-        """Since this was asked last."""
-        before, self._lap = self._lap, time.perf_counter()
-        return self._lap - before
+    def _elapsed(self) -> float:
+        """Seconds since this was asked last."""
+        before, self._last = self._last, time.perf_counter()
+        return self._last - before
 
 
-def record_of(closed: ClosedRound, ledger: Ledger) -> RoundRecord:
-    """What a round came to, but for what is not known yet: its seconds, and what the server's model learned."""
+def record_of(closed: ClosedRound, ledger: Ledger, failures: Mapping[str, int]) -> RoundRecord:
+    """The record of a round, but for what is not known yet: its seconds, and what the server's model learned."""
     accuracies = [report["accuracy"] for report in closed.reports.values() if "accuracy" in report]
     uplink, downlink = ledger.round_total("uplink"), ledger.round_total("downlink")
     report = ledger.round_total("report")
@@ -134,4 +135,5 @@ def record_of(closed: ClosedRound, ledger: Ledger) -> RoundRecord:
         resets=closed.resets,
         rejections=dict(closed.rejections),
         seconds=0.0,
+        failures=dict(failures),
     )

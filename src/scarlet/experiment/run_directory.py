@@ -13,7 +13,7 @@ from safetensors.torch import save
 from scarlet.data.figure import partition_figure
 from scarlet.errors import ConfigError, DataError, ScarletError
 from scarlet.experiment.estimate import Estimate
-from scarlet.experiment.problem import Problem
+from scarlet.experiment.federation import Federation
 from scarlet.models.registry import Weights
 from scarlet.records import RoundRecord, RunResult
 from scarlet.wire.ledger import COLUMNS, Ledger
@@ -58,7 +58,7 @@ class RunDirectory:
     def __init__(self, path: Path, *, resume: bool = False) -> None:
         self.path = path if resume else check_free(path)
 
-    def start(self, config: Mapping[str, object], problem: Problem, expected: Estimate) -> None:
+    def start(self, config: Mapping[str, object], federation: Federation, expected: Estimate) -> None:
         """Write what does not change in the course of the run, unless it is there because the run goes on."""
         make(self.path)
         if not (self.path / "config.json").exists():
@@ -68,8 +68,8 @@ class RunDirectory:
             columns = [f"{column}_{part}" for column in COLUMNS for part in ("payload", "frame")]
             _replace(self.path / "ledger.csv", [",".join(["round", "client", *columns])])
         if not (self.path / "partition.svg").exists():
-            title = f"{problem.data.private.name}, alpha = {problem.config.alpha}, seed {problem.config.seed}"
-            partition_figure(problem.counts, self.path / "partition.svg", title)
+            title = f"{federation.data.private.name}, alpha = {federation.config.alpha}, seed {federation.config.seed}"
+            partition_figure(federation.counts, self.path / "partition.svg", title)
 
     def rewind(self, round: int) -> list[RoundRecord]:
         """Forget the rounds after a checkpoint, which will be done again; return those before."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from typing_extensions import Doc
@@ -11,9 +11,6 @@ from typing_extensions import Doc
 from scarlet.errors import ConfigError
 from scarlet.methods.parts.aggregate import mean
 from scarlet.protocol.method import Method, nothing
-
-if TYPE_CHECKING:
-    from scarlet.experiment.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +25,7 @@ class CentralizedConfig:
 
 
 def centralized(config: CentralizedConfig) -> Method:
-    """Individual training of the one client that `pooled` leaves."""
-    return Method(aggregate=mean(), select=nothing, server_learns=False)
-
-
-def pooled(config: CentralizedConfig, problem: Problem) -> Problem:
-    """One client with the images of all, tested on the whole test split."""
-    return replace(
-        problem,
-        private=[np.sort(np.concatenate(problem.private))],
-        test=[np.arange(len(problem.data.private.test_labels))],
-        local_lr=config.central_lr,
+    """Individual training of one client that holds the images of all, and is tested on the whole test split."""
+    return Method(
+        aggregate=mean(), select=nothing, server_learns=False, pooled=True, local_lr=config.central_lr
     )

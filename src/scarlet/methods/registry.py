@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from scarlet.errors import ConfigError, unknown
-from scarlet.methods.centralized import CentralizedConfig, centralized, pooled
+from scarlet.methods.centralized import CentralizedConfig, centralized
 from scarlet.methods.cfd import CfdConfig, cfd
 from scarlet.methods.comet import CometConfig, comet
 from scarlet.methods.dsfl import DsflConfig, dsfl
@@ -17,11 +18,8 @@ from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.methods.selective_fd import SelectiveFdConfig, selective_fd
 from scarlet.protocol.method import Method
 
-if TYPE_CHECKING:
-    from scarlet.config import Config
-    from scarlet.experiment.problem import Problem
-
 C = TypeVar("C")
+MakeMethod = Callable[[], Method]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +30,16 @@ class Entry(Generic[C]):
     title: str
     config: type[C]
     build: Callable[[C], Method]
-    arrange: Callable[[C, Problem], Problem] = lambda options, problem: problem
 
 
 METHODS: dict[str, Entry[Any]] = {}
 
 
-def register(
-    name: str,
-    title: str,
-    config: type[C],
-    build: Callable[[C], Method],
-    arrange: Callable[[C, Problem], Problem] = lambda options, problem: problem,
-) -> None:
-    """Make a method known to the command line, `compare` and `costs` under a name.
-
-    `arrange` may change who holds which data before a run begins.
-    """
+def register(name: str, title: str, config: type[C], build: Callable[[C], Method]) -> None:
+    """Make a method known to the command line, `compare` and `costs` under a name; reports show its title."""
     if not is_dataclass(config):
         raise ConfigError(f"the options of method {name!r} must be a dataclass, got {config!r}")
-    METHODS[name] = Entry(name, title, config, build, arrange)
+    METHODS[name] = Entry(name, title, config, build)
 
 
 def entry(name: str) -> Entry[Any]:
@@ -69,24 +57,29 @@ def entry_of(options: object) -> Entry[Any]:
     raise ConfigError(f"{type(options).__name__} is not the config of a registered method; register it first")
 
 
-def assemble(options: object, config: Config) -> tuple[object, Method]:
-    """A method's options and the method, with whatever the shared options have to say about it."""
-    bits = {name: getattr(config, name) for name in ("uplink_bits", "downlink_bits")}
+def assemble(options: object, uplink_bits: int | None, downlink_bits: int | None) -> tuple[object, MakeMethod]:
+    """A method's options, and what makes the method, with the bits that the shared options ask for.
+
+    What makes a method can be sent to another process, which the method itself cannot.
+    """
+    bits = {"uplink_bits": uplink_bits, "downlink_bits": downlink_bits}
     bits = {name: value for name, value in bits.items() if value is not None}
     known = entry_of(options)
     own = {field.name for field in fields(known.config)}
     options = replace(options, **{name: value for name, value in bits.items() if name in own})  # type: ignore[type-var]
-    method: Method = replace(known.build(options), **bits)
-    check_method(method, config)
-    return options, method
+    return options, partial(_make, known.build, options, bits)
 
 
-def check_method(method: Method, config: Config) -> None:
-    """Raise ConfigError where a method and the shared options do not go together."""
+def _make(build: Callable[[C], Method], options: C, bits: dict[str, int]) -> Method:
+    return replace(build(options), **bits)  # type: ignore[arg-type]
+
+
+def check_method(method: Method, asked: int) -> None:
+    """Raise ConfigError for a method that needs more answers than the clients that a round asks."""
     teachers = method.downlink.teachers
-    if teachers is not None and teachers > config.asked:
+    if teachers is not None and teachers > asked:
         raise ConfigError(
-            f"clusters must be at most the {config.asked} clients that a round asks, got {teachers}; "
+            f"clusters must be at most the {asked} clients that a round asks, got {teachers}; "
             "use fewer clusters, or more clients or participation"
         )
 
@@ -98,4 +91,4 @@ register("comet", "COMET", CometConfig, comet)
 register("selective-fd", "Selective-FD", SelectiveFdConfig, selective_fd)
 register("fedavg", "FedAvg", FedavgConfig, fedavg)
 register("individual", "Individual", IndividualConfig, individual)
-register("centralized", "Centralized", CentralizedConfig, centralized, pooled)
+register("centralized", "Centralized", CentralizedConfig, centralized)

@@ -59,6 +59,8 @@ class Method:
     uplink_bits: int | None = None  # b_up, of each entry of a label; 32: float32; None: as the codec has it
     downlink_bits: int | None = None  # b_down
     server_learns: bool = True  # whether the server has a model
+    pooled: bool = False  # one client holds everybody's data
+    local_lr: float | None = None  # learning rate of local training; None: the run's
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.distil_weight) and self.distil_weight > 0):

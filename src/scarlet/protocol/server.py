@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,9 +100,12 @@ class Server:
         self._open: _OpenRound | None = None
         self._rejections: Counter[str] = Counter()  # of all attempts at the round
 
-    def open_round(self) -> dict[int, bytes]:
-        """Draw the clients and samples of a round; say to each client what to learn and what to label."""
-        now = self._drawn()
+    def open_round(self, available: Collection[int] | None = None) -> dict[int, bytes]:
+        """Draw the clients and samples of a round; say to each client what to learn and what to label.
+
+        Clients are drawn among those that are available; None: all are.
+        """
+        now = self._drawn(range(self.agreement.clients) if available is None else available)
         answers = self._uplink.open(now, self.learner)
         shared, payload = b"", 0
         for message in (self._downlink.broadcast(now), *answers.shared):
@@ -171,11 +174,12 @@ class Server:
             raise RuntimeError("no round is open: call open_round() first")
         return self._open
 
-    def _drawn(self) -> Round:
+    def _drawn(self, available: Collection[int]) -> Round:
         """The clients and samples of the next attempt."""
-        clients, number, attempt = self.agreement.clients, self.state.round + 1, self.state.attempt
+        number, attempt, among = self.state.round + 1, self.state.attempt, sorted(available)
         rng = stream(self.agreement.seed, "server", round=number, attempt=attempt, purpose="clients")
-        asked = frozenset(draw(rng, clients, self.participation.asked(clients)).tolist())
+        wanted = min(self.participation.asked(self.agreement.clients), len(among))
+        asked = frozenset(among[at] for at in draw(rng, len(among), wanted).tolist())
         index = self.codec.draws.index(number, attempt)
         return Round(number, attempt, index, self._downlink.request(index, number), asked)
 

@@ -1,4 +1,4 @@
-"""The server's own model: it learns what the clients are taught, while they go on with the next round."""
+"""The server's own model: it distils a round's soft-labels while the clients train in the next round."""
 
 from __future__ import annotations
 
@@ -23,31 +23,34 @@ T = TypeVar("T")
 class Learned:
     """The server's model at the end of a round."""
 
-    measured: tuple[float, float] | None  # accuracy and loss on the whole test split, if wanted
+    measured: tuple[float, float] | None  # accuracy and loss on the whole test split; None: not measured
     weights: dict[str, Tensor]  # a copy
 
 
 class ServerModel:
-    """Learns in the order in which it is told to, in a thread of its own if `apart`. Use it as a context manager.
+    """The model, and its training in the order of the calls to `learn`. Use it as a context manager.
 
-    Whoever asks what the model says waits until it has learned all; the result is the same.
+    With `apart` the model is trained in a thread of its own, and whoever reads the model waits until that is done;
+    this does not affect results.
     """
 
-    def __init__(self, model: nn.Module, public: Tensor, test: Samples, how: Training, *, apart: bool = False) -> None:
+    def __init__(
+        self, model: nn.Module, public: Tensor, test: Samples, training: Training, *, apart: bool = False
+    ) -> None:
         self.model = model
         self._public = public
         self._test = test
-        self._how = how
+        self._training = training
         self._thread = ThreadPoolExecutor(1, "learner", lambda: torch.set_num_threads(1)) if apart else None
-        self._begun: list[Future[None]] = []  # since the last round's end
-        self._measured: tuple[float, float] | None = None  # of the model as it is
+        self._begun: list[Future[None]] = []  # calls to `learn` since the last `finish`
+        self._measured: tuple[float, float] | None = None  # None: the model has changed since
 
     def learn(self, labels: Labels, round: int) -> None:
-        """Distil the round's labels."""
+        """Begin to distil the round's labels."""
         self._begun.append(self._submit(lambda: self._learn(labels, round)))
 
     def finish(self, *, measure: bool) -> Future[Learned]:
-        """What has become of the model when it has learned all that it was told to."""
+        """The model after all calls to `learn` so far."""
         begun, self._begun = self._begun, []
         return self._submit(lambda: self._finish(begun, measure))
 
@@ -57,7 +60,7 @@ class ServerModel:
         return predicted(self.model, self._public, index)
 
     def parameters(self) -> Values:
-        """All weights and buffers in one row."""
+        """All weights and buffers in one row, f32[M]."""
         self._wait()
         return parameters_of(self.model)
 
@@ -90,13 +93,13 @@ class ServerModel:
         if not len(labels.index):
             return
         self._measured = None
-        with layers_draw_from(stream(self._how.seed, "server", round=round, purpose="layers")):
-            rng = stream(self._how.seed, "server", round=round, purpose="distil")
-            distil(self.model, self._public, labels, self._how, rng)
+        with layers_draw_from(stream(self._training.seed, "server", round=round, purpose="layers")):
+            rng = stream(self._training.seed, "server", round=round, purpose="distil")
+            distil(self.model, self._public, labels, self._training, rng)
 
     def _finish(self, begun: list[Future[None]], measure: bool) -> Learned:
         for each in begun:
-            each.result()  # raises what went wrong
+            each.result()  # raises an error of the training
         return Learned(self._evaluate() if measure else None, self._copy())
 
     def _evaluate(self) -> tuple[float, float]:

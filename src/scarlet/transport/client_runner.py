@@ -1,96 +1,84 @@
-"""A host runs clients: it keeps their models, caches and data from round to round."""
+"""Runs clients in one process: it keeps their models, caches and data from round to round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from scarlet.models.registry import ModelFactory, Weights
+from scarlet.arrays import Array
+from scarlet.data.federated import FederatedData
+from scarlet.errors import MessageError
+from scarlet.job import Job, Result
+from scarlet.node import Node, model_part
 from scarlet.protocol.client import Client
-from scarlet.protocol.federation import Federation
-from scarlet.protocol.method import Method
-from scarlet.protocol.persist import Array, restore_client
-from scarlet.protocol.types import Images, Index, Job, Result
+from scarlet.protocol.codecs import codec
 from scarlet.rng import stream
-from scarlet.training.batched import Task, work_together
-from scarlet.training.runtime import laid_out_for
-from scarlet.training.train import Samples, Training, work
-from scarlet.transport.client_store import Arrays, Site, Sites, in_memory, site_bytes, weights_of
-from scarlet.transport.fault_injection import Troubles
-from scarlet.wire.codecs import codec
+from scarlet.training.engines.batched import work_together
+from scarlet.training.tensors import model_arrays, resident, samples, weights_digest, weights_of
+from scarlet.training.train import Samples, Task, work
+from scarlet.transport.client_setup import ClientSetup, client_bytes, clients_in_memory
+from scarlet.transport.client_store import Arrays, ClientStore
+from scarlet.transport.transport import Failure
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
-    """The data of a federation; clients hold indices into it."""
+class TorchState:
+    """A torch model as a node saves it."""
 
-    train_images: Images
-    train_labels: npt.NDArray[np.int64]
-    test_images: Images
-    test_labels: npt.NDArray[np.int64]
-    public: Images
+    model: nn.Module
+
+    def arrays(self) -> Mapping[str, Array]:
+        return model_arrays(self.model.state_dict())
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        self.model.load_state_dict(weights_of(arrays))
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
-    """All that a host needs to know, apart from the images, to run any client."""
+class LocalClient:
+    """One client with all that it needs to take part in a round."""
 
-    method: object  # its options; a method itself holds functions that cannot be sent to another process
-    build: Callable[[Any], Method]
-    factory: ModelFactory
-    weights: Weights  # that all clients start from
-    private: Sequence[Index]  # for each client: its training images
-    test: Sequence[Index]  # for each client: its test images
-    federation: Federation
-    training: Training
-    codec: str
-    bits: tuple[int | None, int | None]  # of a label's entry, up and down; None: the codec's
-    device: str
-    rounds: int
-    eval_every: int
-    troubles: Troubles
-    clients_in_memory: int | None = None  # over all workers; None: as many as fit into the budget
-    workers: int = 1
-    at_once: int | None = None  # clients that are trained together at most; None: one after another
+    node: Node
+    model: nn.Module
+    private: Samples
+    test: Samples
 
-    def evaluates(self, round: int) -> bool:
-        """Whether accuracy is measured in a round: every `eval_every`-th, and the last."""
-        return round % self.eval_every == 0 or round == self.rounds
+    def arrays(self) -> Arrays:
+        return self.node.arrays()
 
 
-class Host:
-    """Runs the clients that it is sent messages for, one after another or some together."""
+Received = Job | list[bytes] | Failure  # what became of a downlink
 
-    def __init__(self, setup: Setup, data: Resident, saved: Mapping[int, Arrays]) -> None:
-        self._setup = setup
-        self._method = setup.build(setup.method)
-        self._codec = codec(setup.codec, *setup.bits, classes=setup.federation.classes)
-        self._data = data
-        model = self._fresh_model()
+
+class ClientRunner:
+    """Runs the clients that it is sent downlinks for, one after another or some together."""
+
+    def __init__(self, setup: ClientSetup, data: FederatedData, saved: Mapping[int, Arrays], workers: int = 1) -> None:
+        self._setup, self._data = setup, data
+        self._method = setup.method()
+        self._codec = codec(setup.codec, self._method, setup.agreement)
+        model = self._new_model()
         self._initial = weights_digest(model.state_dict())
         self._public = resident(data.public, model, setup.device)
-        limit = self._limit()
-        self._at_once = min(setup.at_once or 1, limit)  # who is trained together is in memory together
-        self._sites = Sites(limit, self._start, saved)
+        limit = self._limit(workers)
+        self._at_once = min(setup.clients_at_once or 1, limit)  # clients trained together are in memory together
+        self._clients = ClientStore(limit, self._start, saved)
 
-    def exchange(self, downlinks: Mapping[int, bytes]) -> Iterator[tuple[int, list[bytes]]]:
-        """Let each client do its part of a round; its messages come as soon as it, and who works with it, is done."""
+    def exchange(self, downlinks: Mapping[int, bytes]) -> Iterator[tuple[int, list[bytes] | Failure]]:
+        """Let each client do its part of a round; its messages come when it, and who trains with it, is done."""
         numbers = list(downlinks)
         for first in range(0, len(numbers), self._at_once):
             group = range(first, min(first + self._at_once, len(numbers)))
             received = []
             for at in group:
-                site = self._sites[numbers[at]]
+                client = self._clients[numbers[at]]
                 if at + 1 < len(numbers):
-                    self._sites.expect(numbers[at + 1])
-                received.append((site, self._received(site.client, downlinks[numbers[at]])))
+                    self._clients.expect(numbers[at + 1])
+                received.append((client, self._received(client, downlinks[numbers[at]])))
             for at, messages in zip(group, self._answers(received), strict=True):
                 yield numbers[at], messages
 
@@ -99,115 +87,107 @@ class Host:
         return {
             number: {name: np.array(array, order="C") for name, array in arrays.items()}
             for number in clients
-            if (arrays := self._sites.arrays(number)) is not None
+            if (arrays := self._clients.arrays(number)) is not None
         }
 
     def release(self, clients: Sequence[int]) -> dict[int, dict[str, Array]]:
         """The states of some clients, which are run elsewhere from now on."""
         states = self.states(clients)
         for number in clients:
-            self._sites.forget(number)
+            self._clients.forget(number)
         return states
 
-    def adopt(self, states: Mapping[int, Arrays]) -> None:
+    def take_over(self, states: Mapping[int, Arrays]) -> None:
         """Run clients that were run elsewhere."""
         for number, arrays in states.items():
-            self._sites.adopt(number, arrays)
+            self._clients.take_over(number, arrays)
 
     def digests(self, clients: Sequence[int]) -> dict[int, bytes]:
         """For each client, a digest of its model's weights."""
-        return {number: self._digest(self._sites.arrays(number)) for number in clients}
+        return {number: self._digest(self._clients.arrays(number)) for number in clients}
 
     def close(self) -> None:
         """Forget the clients."""
-        self._sites.close()
+        self._clients.close()
 
     def _digest(self, arrays: Arrays | None) -> bytes:
-        return self._initial if arrays is None else weights_digest(weights_of(arrays))
+        return self._initial if arrays is None else weights_digest(weights_of(model_part(arrays)))
 
-    def _limit(self) -> int:
-        """How many clients this worker keeps in memory: if not all, its share, and at least one."""
-        setup, data = self._setup, self._data
-        weights = sum(int(value.nbytes) for value in setup.weights.values())
-        images = len(setup.private[0]) * data.train_images[0].nbytes + len(setup.test[0]) * data.test_images[0].nbytes
-        a_client = site_bytes(self._method, setup.federation, weights, images)
-        limit = in_memory(setup.clients_in_memory, len(setup.private), a_client)
-        return limit if limit == len(setup.private) else max(1, limit // setup.workers)
+    def _limit(self, workers: int) -> int:
+        """How many clients this process keeps in memory: if not all, its share, and at least one."""
+        setup, clients = self._setup, len(self._data.train)
+        images = self._data.bytes_of_a_client()
+        bytes_each = client_bytes(self._method, setup.agreement, setup.codec, setup.weights, images)
+        limit = clients_in_memory(setup.clients_in_memory, clients, bytes_each)
+        return limit if limit == clients else max(1, limit // workers)
 
-    def _received(self, client: Client, downlink: bytes) -> Job | list[bytes]:
-        """What a client is to do, or to send at once, which is nothing if it is lost."""
-        task = client.receive(downlink)
-        if isinstance(task, Job):
-            if self._setup.troubles.lost_before_training(task):
-                return []
-            self._prepare(client)
-        return task
+    def _received(self, client: LocalClient, downlink: bytes) -> Received:
+        """What a client is to do, or to send at once, which is nothing if it drops out."""
+        try:
+            task = client.node.begin(downlink)
+        except MessageError as error:
+            return _failure(error)
+        return [] if isinstance(task, Job) and self._setup.faults.lost_before_training(task) else task
 
-    def _answers(self, received: Sequence[tuple[Site, Job | list[bytes]]]) -> list[list[bytes]]:
-        """What each client sends when the jobs among the tasks are done."""
-        results = iter(self._work([(site, task) for site, task in received if isinstance(task, Job)]))
+    def _answers(self, received: Sequence[tuple[LocalClient, Received]]) -> list[list[bytes] | Failure]:
+        """What each client sends when the jobs among what they received are done."""
+        jobs = [(client, task) for client, task in received if isinstance(task, Job)]
+        results: Sequence[Result | Failure]
+        try:
+            results = self._work(jobs)
+        except Exception as error:  # whatever a model may raise
+            results = [_failure(error)] * len(jobs)
+        outcomes = iter(results)
         return [
-            self._reply(site.client, task, next(results)) if isinstance(task, Job) else task for site, task in received
+            self._reply(client, task, next(outcomes)) if isinstance(task, Job) else task for client, task in received
         ]
 
-    def _work(self, jobs: Sequence[tuple[Site, Job]]) -> list[Result]:
-        how, method, start = self._setup.training, self._method, self._setup.weights
+    def _work(self, jobs: Sequence[tuple[LocalClient, Job]]) -> list[Result]:
+        setup = self._setup
         tasks = [
-            Task(site.model, job, site.private, site.test if self._setup.evaluates(job.round) else None)
-            for site, job in jobs
+            Task(client.model, job, client.private, client.test if setup.evaluation.due(job.round) else None)
+            for client, job in jobs
         ]
-        if self._setup.at_once is not None and tasks:
-            return work_together(tasks, self._public, how, method, start)
-        return [work(task.model, task.job, task.private, task.test, self._public, how, method, start) for task in tasks]
+        if setup.clients_at_once is not None and tasks:
+            return work_together(tasks, self._public, setup.training, setup.weights)
+        return [work(task, self._public, setup.training, setup.weights) for task in tasks]
 
-    def _reply(self, client: Client, job: Job, result: Result) -> list[bytes]:
+    def _reply(self, client: LocalClient, job: Job, outcome: Result | Failure) -> list[bytes] | Failure:
         """A client's answer to a job, which may get lost."""
-        troubles = self._setup.troubles
-        messages = client.reply(job, troubles.falsified(job, result))
-        return [] if troubles.lost_after_training(job) else messages
+        if isinstance(outcome, Failure):
+            return outcome
+        faults = self._setup.faults
+        try:
+            messages = client.node.finish(job, faults.falsified(job, outcome))
+        except Exception as error:  # whatever a method's filter may raise
+            return _failure(error)
+        return [] if faults.lost_after_training(job) else messages
 
-    def _prepare(self, client: Client) -> None:
-        """What the method has each client work out once."""
-        if client.state.kept is None:
-            rng = stream(self._setup.training.seed, "client", client=client.number, purpose="prepare")
-            private = self._data.train_images[self._setup.private[client.number]]
-            client.state.kept = self._method.answer.prepare(private, self._data.public, rng)
-
-    def _fresh_model(self) -> nn.Module:
+    def _new_model(self) -> nn.Module:
         model = self._setup.factory()
         model.load_state_dict(self._setup.weights)
         return model
 
-    def _start(self, number: int, saved: Arrays | None) -> Site:
-        setup, data = self._setup, self._data
-        model = self._fresh_model()
-        client = Client(number, self._method, setup.federation, self._codec)
+    def _start(self, number: int, saved: Arrays | None) -> LocalClient:
+        setup, data, private = self._setup, self._data, self._data.private
+        model = self._new_model()
+        train, test = data.train[number], data.test[number]
+
+        def prepare() -> Mapping[str, Array]:
+            rng = stream(setup.agreement.seed, "client", client=number, purpose="prepare")
+            return self._method.filter.prepare(private.train_images[train], data.public, rng)
+
+        node = Node(Client(number, self._method, setup.agreement, self._codec), TorchState(model), prepare)
         if saved is not None:
-            restore_client(client.state, saved)
-            model.load_state_dict(weights_of(saved))
-        private, test = setup.private[number], setup.test[number]
-        return Site(
-            client,
+            node.restore(saved)
+        return LocalClient(
+            node,
             model.to(setup.device),
-            samples(data.train_images[private], data.train_labels[private], model, setup.device),
-            samples(data.test_images[test], data.test_labels[test], model, setup.device),
+            samples(private.train_images[train], private.train_labels[train], model, setup.device),
+            samples(private.test_images[test], private.test_labels[test], model, setup.device),
         )
 
 
-def resident(images: Images, model: nn.Module, device: str) -> Tensor:
-    """Images as a tensor on a device, where a model is to look at them."""
-    return laid_out_for(model, torch.from_numpy(images).to(device))
-
-
-def samples(images: Images, labels: npt.NDArray[np.int64], model: nn.Module, device: str) -> Samples:
-    """The same of images with their classes."""
-    return Samples(resident(images, model, device), torch.from_numpy(labels).to(device))
-
-
-def weights_digest(weights: Weights) -> bytes:
-    """A digest of names and values of all weights and buffers."""
-    content = blake2b(digest_size=16)
-    for name, value in sorted(weights.items()):
-        content.update(name.encode())
-        content.update(value.detach().cpu().contiguous().numpy().tobytes())
-    return content.digest()
+def _failure(error: Exception) -> Failure:
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return Failure(reason, "".join(traceback.format_exception(error)))

@@ -1,27 +1,30 @@
-"""What goes wrong with clients in real federations, at will: dropouts, and clients that send false labels."""
+"""Injected faults: clients that drop out of a round, and clients that send false labels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
-from scarlet.protocol.types import Attack, Job, Result
+from scarlet.job import Job, Result
 from scarlet.rng import draw, stream
+
+Attack = Literal["flip", "random"]
 
 
 @dataclass(frozen=True, slots=True)
-class Troubles:
-    """Every draw is named, so a run with troubles can be repeated and resumed like any other. All 0: none."""
+class FaultInjection:
+    """Every draw has a named stream, so a run with faults can be repeated and resumed like any other. 0: none."""
 
     seed: int
     clients: int
-    dropout: float = 0.0  # q: how likely a client is to drop out of a round; half before training, half after
+    dropout: float = 0.0  # q: the probability that a client drops out of a round; half before training, half after
     hostile: float = 0.0  # the share of clients that send false labels, in every round
     attack: Attack = "flip"
 
     def lost_before_training(self, job: Job) -> bool:
-        """The client never gets to work."""
+        """The client drops out before it trains."""
         return self._luck(job) < self.dropout / 2
 
     def lost_after_training(self, job: Job) -> bool:
@@ -29,7 +32,7 @@ class Troubles:
         return self.dropout / 2 <= self._luck(job) < self.dropout
 
     def falsified(self, job: Job, result: Result) -> Result:
-        """What a hostile client sends instead of its labels; an honest one's are left alone."""
+        """What a hostile client sends instead of its labels; an honest client's result is not changed."""
         rng = stream(self.seed, "troubles", purpose="hostile")
         if job.client not in draw(rng, self.clients, round(self.hostile * self.clients)):
             return result

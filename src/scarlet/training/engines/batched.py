@@ -1,4 +1,8 @@
-"""Many clients at once: their models are stacked, so that one operation is a step of all of them."""
+"""Many clients trained at once: their models are stacked, so that one operation is a step of all of them.
+
+Up to rounding, the result is that of training client after client. For convolutional models on a CPU this engine is the
+slower one; it has not been tried on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -14,154 +18,145 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
+from scarlet.arrays import Index, Labels, Values
 from scarlet.data.datasets import Augment
-from scarlet.protocol.method import Method
-from scarlet.protocol.types import Index, Job, Labels, Result, Values
+from scarlet.job import Job, Result
 from scarlet.training.train import (
     CHUNK,
     Samples,
+    Task,
     Training,
-    clock,
+    accuracy_and_loss,
+    client_stream,
     divergence,
-    draws_of,
     fit,
-    judged,
     load_parameters,
     parameters_of,
     scaled,
     views_of,
 )
 
-_BUDGET = 4e9  # bytes that a training step of all clients of a stack may hold
+_BUDGET = 4e9  # bytes of memory for a training step of all clients of a stack
 
 _NO_LABELS = Labels(np.empty(0, np.int64), np.empty((0, 1), np.float32))
 
-Loss = Callable[[Tensor, Tensor], Tensor]  # (scores, targets) -> the mean of a batch
+Loss = Callable[[Tensor, Tensor], Tensor]  # (scores, targets) -> the mean over a batch
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A client's job in a round, and what it is done with."""
-
-    model: nn.Module
-    job: Job
-    private: Samples
-    test: Samples | None  # None: accuracy is not measured
-
-
-@clock
 def work_together(
-    tasks: Sequence[Task], public: Tensor, how: Training, method: Method, start: Mapping[str, Tensor]
+    tasks: Sequence[Task], public: Tensor, training: Training, initial: Mapping[str, Tensor]
 ) -> list[Result]:
-    """What `train.work` does for each of the tasks, to rounding. Their models must be of one kind."""
+    """`train.work` for each of the tasks, up to rounding; their models must have one architecture."""
     models, jobs = [task.model for task in tasks], [task.job for task in tasks]
     for model, job in zip(models, jobs, strict=True):
         if job.parameters is not None:
             load_parameters(model, job.parameters)
-    teachers = _adopted(models, jobs, public, method)
-    if method.restart:
-        for model in models:
-            model.load_state_dict(start)
+    teachers = _chosen_teachers(models, jobs, public)
+    for model, job in zip(models, jobs, strict=True):
+        if job.restart:
+            model.load_state_dict(initial)
     stack = _Stack(models)
-    distilled = _distil(stack, teachers, jobs, public, how, method.distil_weight)
-    fitted = _fit(stack, [task.private for task in tasks], jobs, how)
+    distilled = _distil(stack, teachers, jobs, public, training)
+    fitted = _fit(stack, [task.private for task in tasks], jobs, training)
     measured = _evaluate(stack, [task.test for task in tasks])
     metrics = [one | two | three for one, two, three in zip(distilled, fitted, measured, strict=True)]
     values = _predict(stack, public, [job.request for job in jobs])
     stack.unstack()
-    parameters = [parameters_of(model) if method.exchange == "weights" else None for model in models]
+    parameters = [parameters_of(task.model) if task.job.send_parameters else None for task in tasks]
     counts = [len(task.private.labels) for task in tasks]
     return [Result(*parts) for parts in zip(values, metrics, counts, parameters, strict=True)]
 
 
-def why_not(factory: Callable[[], nn.Module], shape: tuple[int, ...]) -> str | None:
-    """Why models for images of that shape cannot be stacked; None if they can.
+def obstacle_to_stacking(factory: Callable[[], nn.Module], image_shape: tuple[int, ...]) -> str | None:
+    """Why models for images [C, H, W] cannot be stacked; None if they can.
 
-    Two are trained a step together, and must become what each becomes alone.
+    Two models are trained one step together, and each must become what it becomes alone.
     """
-    images = np.random.default_rng(0).integers(0, 256, (4, *shape), np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (4, *image_shape), np.uint8)
     samples = Samples(torch.from_numpy(images), torch.zeros(4, dtype=torch.int64))
-    how = Training(1, 0, 0.01, 0.01, 4, Augment(padding=0, flip=False), seed=0)
+    training = Training(1, 0, 0.01, 0.01, 4, Augment(padding=0, flip=False), seed=0)
     jobs = [Job(client, 1, 0, _NO_LABELS, _NO_LABELS.index) for client in range(2)]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         alone = factory()
         models = [copy.deepcopy(alone), copy.deepcopy(alone)]
-        fit(alone, samples, how, draws_of(jobs[1], how, "fit"))
+        fit(alone, samples, training, client_stream(jobs[1], training, "fit"))
     try:
         stack = _Stack(models)
-        _fit(stack, [samples, samples], jobs, how)
-    except Exception as error:  # whatever a model of somebody else's may raise
+        _fit(stack, [samples, samples], jobs, training)
+    except Exception as error:  # a user's model may raise anything
         return str(error).split("\n")[0].split(". ")[0]
     stack.unstack()
     if not np.allclose(parameters_of(models[1]), parameters_of(alone), rtol=1e-2, atol=1e-4):
-        return "a model that is trained among others becomes another than one alone"
+        return "a model that is trained in a stack differs from one that is trained alone"
     return None
 
 
-def clients_at_once(factory: Callable[[], nn.Module], shape: tuple[int, ...], batch_size: int) -> int:
-    """How many clients' training steps fit into the memory that is set aside for them; one at least."""
+def clients_at_once(factory: Callable[[], nn.Module], image_shape: tuple[int, ...], batch_size: int) -> int:
+    """How many clients' training steps fit into the memory budget; at least one."""
     model = factory().train()
     weights = {weight.untyped_storage().data_ptr(): weight.nbytes for weight in model.parameters()}
-    kept: dict[int, int] = {}  # what a step holds for its gradients
+    saved: dict[int, int] = {}  # bytes by address of what autograd saves for the backward pass
 
-    def keep(tensor: Tensor) -> Tensor:
+    def save(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
+        saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        scores = model(torch.zeros(2, *shape))
-    activations = sum(size for place, size in kept.items() if place not in weights) * batch_size / len(scores)
+    with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+        scores = model(torch.zeros(2, *image_shape))
+    activations = sum(size for address, size in saved.items() if address not in weights) * batch_size / len(scores)
     return max(1, int(_BUDGET // (activations + 2 * sum(weights.values()))))
 
 
-def _adopted(models: Sequence[nn.Module], jobs: Sequence[Job], public: Tensor, method: Method) -> list[Labels]:
-    """The labels that each client learns from."""
+def _chosen_teachers(models: Sequence[nn.Module], jobs: Sequence[Job], public: Tensor) -> list[Labels]:
+    """The labels that each client distils: those that it chooses where the teacher has several for a sample."""
     teachers = [job.teacher for job in jobs]
-    if method.adopt is None or method.personal:
+    compared = [job.teacher.index if job.choose is not None else _NO_LABELS.index for job in jobs]
+    if not any(map(len, compared)):
         return teachers
-    own = _predict(_Stack(models), public, [teacher.index for teacher in teachers])
+    own = _predict(_Stack(models), public, compared)
     return [
-        method.adopt(teacher, values) if len(teacher.index) else teacher
-        for teacher, values in zip(teachers, own, strict=True)
+        job.choose(job.teacher, values) if job.choose is not None and len(values) else job.teacher
+        for job, values in zip(jobs, own, strict=True)
     ]
 
 
 def _distil(
-    stack: _Stack, teachers: Sequence[Labels], jobs: Sequence[Job], public: Tensor, how: Training, weight: float
+    stack: _Stack, teachers: Sequence[Labels], jobs: Sequence[Job], public: Tensor, training: Training
 ) -> list[dict[str, float]]:
-    """Train the clients that have a teacher towards its soft-labels; the mean loss of the last epoch."""
+    """Train the clients that have a teacher on its soft-labels; return the mean losses of the last epoch."""
     taught = [teacher.value for teacher in teachers if len(teacher.index)]
     if not taught:
         return [{} for _ in teachers]
+    (weight,) = {job.distil_weight for job in jobs}  # one method has one weight
     targets = torch.from_numpy(np.concatenate(taught)).to(public.device)
     pool = _Pool.of_public(public, [teacher.index for teacher in teachers], targets)
-    rngs = [draws_of(job, how, "distil") for job in jobs]
+    rngs = [client_stream(job, training, "distil") for job in jobs]
 
     def loss(scores: Tensor, target: Tensor) -> Tensor:
         return weight * divergence(scores, target)
 
-    means = _train(stack, pool, loss, how.distil_epochs, how.distil_lr, how, rngs)
+    means = _train(stack, pool, loss, training.distil_epochs, training.distil_lr, training, rngs)
     return [{"distil_loss": mean} if count else {} for mean, count in zip(means, pool.counts, strict=True)]
 
 
-def _fit(stack: _Stack, privates: Sequence[Samples], jobs: Sequence[Job], how: Training) -> list[dict[str, float]]:
-    """Train on labelled samples; the mean loss of the last epoch."""
-    rngs = [draws_of(job, how, "fit") for job in jobs]
+def _fit(stack: _Stack, privates: Sequence[Samples], jobs: Sequence[Job], training: Training) -> list[dict[str, float]]:
+    """Train on labelled samples; return the mean losses of the last epoch."""
+    rngs = [client_stream(job, training, "fit") for job in jobs]
     pool = _Pool.of_samples(privates)
-    means = _train(stack, pool, functional.cross_entropy, how.local_epochs, how.lr, how, rngs)
+    means = _train(stack, pool, functional.cross_entropy, training.local_epochs, training.lr, training, rngs)
     return [{"fit_loss": mean} for mean in means]
 
 
 def _evaluate(stack: _Stack, tests: Sequence[Samples | None]) -> list[dict[str, float]]:
-    """Accuracy and mean cross-entropy of the clients that have a test."""
+    """Accuracy and mean cross-entropy of the clients that have a test split."""
     if all(test is None for test in tests):
         return [{} for _ in tests]
     pool = _Pool.of_samples(tests)
     scores = torch.split(stack.scores(pool), pool.counts)
     found = [
-        torch.stack([value.double() for value in judged(own, test.labels)])
+        torch.stack([value.double() for value in accuracy_and_loss(own, test.labels)])
         for own, test in zip(scores, tests, strict=True)
         if test is not None
     ]
@@ -170,7 +165,7 @@ def _evaluate(stack: _Stack, tests: Sequence[Samples | None]) -> list[dict[str, 
 
 
 def _predict(stack: _Stack, public: Tensor, indices: Sequence[Index]) -> list[Values]:
-    """Soft-labels of the public samples that each client is asked for."""
+    """Each client's soft-labels of its own choice of public samples."""
     pool = _Pool.of_public(public, indices, torch.empty(0))
     values = functional.softmax(stack.scores(pool), dim=1).cpu()
     return [own.numpy() for own in torch.split(values, pool.counts)]
@@ -182,12 +177,12 @@ def _train(
     loss: Loss,
     epochs: int,
     lr: float,
-    how: Training,
+    training: Training,
     rngs: Sequence[np.random.Generator],
 ) -> list[float]:
-    """Plain stochastic gradient descent; the mean loss of each client's last epoch."""
-    device, views = pool.images.device, views_of(pool.images, how)
-    batches = list(pool.batches(how.batch_size))
+    """Plain SGD; return the mean loss of each client's last epoch."""
+    device, views = pool.images.device, views_of(pool.images, training)
+    batches = list(pool.batches(training.batch_size))
     means = [math.nan] * len(rngs)
     for _ in range(epochs):
         order = pool.shuffled(rngs)
@@ -209,21 +204,21 @@ def _by_client(images: Tensor, places: Index) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """The next samples of all clients that have as many left for a step."""
+    """The next batches of all clients whose next batch has the same length."""
 
     members: list[int]
-    where: Tensor | slice  # the same as an index into a stack; a slice if they are all of its clients
-    places: Index  # i64[members, n]: in the pool
+    where: Tensor | slice  # the members as an index into the stack; a slice if they are all of its clients
+    places: Index  # i64[members, n]: their samples in the pool
 
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
     """The samples of several clients, one client's after another's."""
 
-    counts: list[int]  # of each client; it may have none
+    counts: list[int]  # samples of each client; 0 is allowed
     images: Tensor
-    rows: Index  # i64[samples]: the image of each
-    targets: Tensor  # [samples, ...], or nothing where no model is trained
+    rows: Index  # i64[samples]: the image of each sample
+    targets: Tensor  # [samples, ...], or empty for predictions
 
     @classmethod
     def of_public(cls, public: Tensor, indices: Sequence[Index], targets: Tensor) -> _Pool:
@@ -239,13 +234,13 @@ class _Pool:
         return cls(counts, images, np.arange(len(targets)), targets)
 
     def batches(self, size: int) -> Iterator[_Batch]:
-        """Step by step, what each client would be given alone; a client's last batch may be shorter."""
+        """Step by step, the batches that each client would have alone, those of one length together."""
         counts, device = np.array(self.counts), self.images.device
         firsts = np.cumsum(counts) - counts
         for begun in range(0, max(self.counts), size):
             left = counts - begun
             lengths = np.clip(left, 0, size)
-            if size > 1:  # whoever would be left alone was in the batch before, as in `ends_of_batches`
+            if size > 1:  # a final batch of one image is merged into the previous batch, as in `ends_of_batches`
                 lengths[left == size + 1] = size + 1
                 lengths[(left == 1) & (begun > 0)] = 0
             for length in np.unique(lengths[lengths > 0]):
@@ -259,23 +254,23 @@ class _Pool:
                 )
 
     def shuffled(self, rngs: Sequence[np.random.Generator]) -> Index:
-        """i64[samples]: the samples of each client in an order of its own."""
+        """i64[samples]: the samples of each client in a random order of its own."""
         firsts = np.cumsum(self.counts) - self.counts
         orders = [first + rng.permutation(n) for first, rng, n in zip(firsts, rngs, self.counts, strict=True)]
         return np.concatenate(orders)
 
 
 class _Stack:
-    """Models of one kind, with their weights and buffers copied into one tensor for each name."""
+    """Models of one architecture, with their weights and buffers copied into one tensor for each name."""
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
-        self._model = models[0]  # lends its code
+        self._model = models[0]  # runs with the weights of all
         self._own = [dict(chain(model.named_parameters(), model.named_buffers())) for model in models]
         self._trained = {name for name, weight in self._model.named_parameters() if weight.requires_grad}
         self._stacked = {name: torch.stack([own[name].detach() for own in self._own]) for name in self._own[0]}
 
     def step(self, where: Tensor | slice, images: Tensor, targets: Tensor, loss: Loss, lr: float) -> Tensor:
-        """One step of some of the models, each by its own batch; f32[models]: the losses before it."""
+        """One SGD step of some of the models, each on its own batch; return their losses before it, f32[models]."""
 
         def loss_of(weights: dict[str, Tensor], others: dict[str, Tensor], images: Tensor, targets: Tensor) -> Tensor:
             return loss(functional_call(self._model, (weights, others), (images,)), targets)
@@ -294,22 +289,22 @@ class _Stack:
 
     @torch.inference_mode()
     def scores(self, pool: _Pool) -> Tensor:
-        """f32[samples, N]: what each client's model says of its own samples in eval mode."""
+        """The scores of each client's model for its own samples, f32[samples, N], in eval mode."""
         self._model.eval()
-        look = vmap(lambda state, images: functional_call(self._model, state, (images,)))
+        predict = vmap(lambda state, images: functional_call(self._model, state, (images,)))
         places, found = [], []
         for batch in pool.batches(CHUNK):
             rows = torch.from_numpy(pool.rows[batch.places.ravel()]).to(pool.images.device)
             images = _by_client(scaled(pool.images.index_select(0, rows)), batch.places)
             places.append(batch.places.ravel())
-            found.append(look(self._at(batch.where), images).flatten(end_dim=1))
+            found.append(predict(self._at(batch.where), images).flatten(end_dim=1))
         if not found:
             return self._model(scaled(pool.images[:0]))  # type: ignore[no-any-return]
         return torch.cat(found)[torch.from_numpy(np.argsort(np.concatenate(places))).to(pool.images.device)]
 
     @torch.no_grad()
     def unstack(self) -> None:
-        """Give each model what has become of its weights and buffers."""
+        """Copy the stacked weights and buffers back to their models."""
         for name, values in self._stacked.items():
             for own, value in zip(self._own, values, strict=True):
                 own[name].copy_(value)

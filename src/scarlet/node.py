@@ -1,0 +1,77 @@
+"""One client of a federation: its protocol, the state of its model, and the disk that keeps both.
+
+Whoever hosts a node trains its model between `begin` and `finish`, one client or many at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from scarlet.arrays import Array
+from scarlet.job import Job, Result
+from scarlet.protocol.client import Client
+from scarlet.protocol.method import Prepared
+from scarlet.protocol.state import arrays_of, restore
+from scarlet.store import Disk, Snapshot, Store
+
+_PART = "client"  # the only part of a node's checkpoint
+_MODEL = "model."  # what the names of the model's arrays begin with
+
+
+class ModelState(Protocol):
+    """What a node must save of the model that is trained for it."""
+
+    def arrays(self) -> Mapping[str, Array]: ...
+
+    def restore(self, arrays: Mapping[str, Array]) -> None: ...
+
+
+class Node:
+    """A client whose state is on disk before its reply leaves.
+
+    Without a disk the host keeps the state: a local run checkpoints all clients at one instant.
+    """
+
+    def __init__(
+        self, client: Client, model: ModelState, prepare: Callable[[], Prepared], disk: Disk | None = None
+    ) -> None:
+        self.client, self.model = client, model
+        self._prepare = prepare  # computes once what the method's filter needs
+        self._store = None if disk is None else Store(disk)
+        self._saves = 0
+        saved = None if self._store is None else self._store.load()
+        if saved is not None:
+            self.restore(saved.parts[_PART])
+            self._saves = saved.number
+
+    def begin(self, downlink: bytes) -> Job | list[bytes]:
+        """What to train, or what to send at once: the kept reply to the same downlink, or a request for a reset."""
+        return self.client.receive(downlink)
+
+    def finish(self, job: Job, result: Result) -> list[bytes]:
+        """The reply to a job; it is on disk, with all that the client remembers, when this returns."""
+        if self.client.state.prepared is None:
+            self.client.state.prepared = self._prepare()
+        replies = self.client.reply(job, result)
+        if self._store is not None:
+            self._saves += 1
+            self._store.save(Snapshot(self._saves, {}, {_PART: self.arrays()}))
+        return replies
+
+    def arrays(self) -> dict[str, Array]:
+        """All that the client remembers, not copied: the state of its protocol and of its model."""
+        model = {f"{_MODEL}{name}": array for name, array in self.model.arrays().items()}
+        return arrays_of(self.client.state) | model
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Bring the client to a state that was saved."""
+        restore(self.client.state, arrays)
+        self.model.restore(model_part(arrays))
+
+
+def model_part(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The model's arrays in a node's state, copied."""
+    return {name.removeprefix(_MODEL): np.array(arrays[name]) for name in arrays if name.startswith(_MODEL)}
