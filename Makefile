@@ -1,6 +1,6 @@
 # make run    install and compare SCARLET with DS-FL on the embedded data
 # make test   install what the tests need and run them all
-# make lint   ruff and mypy
+# make lint   ruff, mypy and the direction of imports
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -16,7 +16,8 @@ test: .venv/installed-test
 lint: .venv/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict src
+	$(BIN)/mypy --strict src benchmarks tests/faults
+	$(BIN)/lint-imports --no-cache
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -1,1 +1,1 @@
-"""Benchmarks: the same work done by several contestants, in turn, against each other and the machine's own limit."""
+"""Benchmarks: the same workload run by several implementations in turn, and scripts behind the figures in docs/."""

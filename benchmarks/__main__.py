@@ -1,79 +1,118 @@
-"""`scarlet bench`: rounds timed against other ways of running them, and against the machine's own limit."""
+"""`python -m benchmarks`: rounds timed against other implementations, and against the machine's peak FLOPS."""
 
 from __future__ import annotations
 
+import argparse
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated
+from typing import NoReturn, get_args
 
-from typing_extensions import Doc
+from rich.console import Console
+from rich.table import Table
 
-from benchmarks.works import NAMES, chosen
-from scarlet.cli.main import no_positionals
-from scarlet.cli.options import options_of, parse, split
-from scarlet.config import check_at_least, check_engine
-from scarlet.errors import ConfigError
-from scarlet.protocol.types import EngineName
+from benchmarks.workloads import NAMES, chosen
+from scarlet.errors import ConfigError, ScarletError
+from scarlet.training.engines.names import EngineName
+
+_ABOUT = (
+    "Time the rounds of several implementations, which take turns. The share of peak is the training FLOPs of a round "
+    "/ (its seconds x the FLOPS at which two cores multiply matrices)."
+)
+_WIDTH_WITHOUT_TERMINAL = 120
 
 
 @dataclass(frozen=True, slots=True)
-class BenchConfig:
+class Options:
     """What to time, and how often."""
 
-    work: Annotated[str | None, Doc(f"works, with commas between; None: all ({', '.join(NAMES)})")] = None
-    repeats: Annotated[int, Doc("how often each contestant runs, in turn with the others")] = 3
-    rounds: Annotated[int, Doc("measured rounds of each run, after one round of warm-up")] = 3
-    data_dir: Annotated[Path | None, Doc("where CIFAR-10 and CIFAR-100 lie; None: leave out what needs them")] = None
-    flower_env: Annotated[Path | None, Doc("environment with Flower, made if it is not there; None: in ~/.cache")] = (
-        None
-    )
-    engine: Annotated[
-        EngineName, Doc("how our models are laid out and run, but for what is measured of the server")
-    ] = "auto"
-    results: Annotated[Path | None, Doc("also update this file, such as benchmarks/RESULTS.md")] = None
+    work: str | None = None
+    repeats: int = 3
+    rounds: int = 3
+    data_dir: Path | None = None
+    flower_env: Path | None = None
+    engine: EngineName = "auto"
+    results: Path | None = None
 
     def __post_init__(self) -> None:
         chosen(self.work)
-        check_at_least("repeats", self.repeats, 1)
-        check_at_least("rounds", self.rounds, 1)
-        check_engine(self.engine)
+        for name in ("repeats", "rounds"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be 1 or more, got {getattr(self, name)}")
         if self.results is not None and self.results.is_dir():
             raise ConfigError(f"results must be a file, got the folder {self.results}; such as benchmarks/RESULTS.md")
 
+    @property
+    def command(self) -> str:
+        """The command line for the record: paths of this machine are replaced by names."""
+        given = {
+            "--work": self.work,
+            "--repeats": str(self.repeats),
+            "--rounds": str(self.rounds),
+            "--data-dir": None if self.data_dir is None else "DIR",
+            "--flower-env": None if self.flower_env is None else "ENV",
+            "--engine": None if self.engine == "auto" else self.engine,
+        }
+        words = [word for name, value in given.items() if value is not None for word in (name, value)]
+        return shlex.join(["python", "-m", "benchmarks", *words])
 
-def main(argv: Sequence[str]) -> int:
-    """Run the races, and print what they came to."""
-    words, rest = split(argv)
-    no_positionals("bench", words)
-    about = (
-        "Rounds timed against other ways of running them; the contestants take turns. The share of the limit is the "
-        "training FLOPs of a round / (its seconds x the FLOPS at which two cores multiply matrices)."
-    )
-    config = BenchConfig(**parse("scarlet bench", about, options_of(BenchConfig), rest))
-    _run(config, shlex.join(["scarlet", "bench", *argv]))
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def parsed(arguments: Sequence[str]) -> Options:
+    """The options; ConfigError for a mistake in them."""
+    parser = _Parser("python -m benchmarks", description=_ABOUT, allow_abbrev=False)
+    parser.add_argument("--work", help=f"workloads, separated by commas (default: all: {', '.join(NAMES)})")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each implementation (default: 3)")
+    parser.add_argument("--rounds", type=int, default=3, help="measured rounds of each run, after one of warm-up")
+    parser.add_argument("--data-dir", type=Path, help="directory of CIFAR-10 and CIFAR-100; else they are skipped")
+    parser.add_argument("--flower-env", type=Path, help="virtual environment with Flower; it is made if it is missing")
+    parser.add_argument("--engine", choices=get_args(EngineName), default="auto", help="our engine (default: auto)")
+    parser.add_argument("--results", type=Path, help="also update this file, such as benchmarks/RESULTS.md")
+    return Options(**vars(parser.parse_args(arguments)))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the comparisons and print their results; the exit code is 0, or 2 for a mistake in the options."""
+    try:
+        _run(parsed(arguments))
+    except ScarletError as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
     return 0
 
 
-def _run(config: BenchConfig, command: str) -> None:
-    from benchmarks.limit import Gauge
-    from benchmarks.races import races, run_race
+def _run(options: Options) -> None:
+    from benchmarks.comparisons import comparisons, run_comparison
+    from benchmarks.peak import PeakFlops
     from benchmarks.results import COLUMNS, Circumstances, cells, machine, section, update, versions
-    from scarlet.cli.tables import console, table
 
-    where = Circumstances(str(date.today()), command, config.repeats, config.rounds, versions(), machine())
-    drawn = table(f"{where.machine}, {where.date}", COLUMNS, left=COLUMNS[:2])
+    where = Circumstances(str(date.today()), options.command, options.repeats, options.rounds, versions(), machine())
+    table = Table(title=f"{where.machine}, {where.date}", title_justify="left")
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name in COLUMNS[:2] else "right")
     sections: dict[str, str] = {}
-    with Gauge() as gauge:
-        for race in races(chosen(config.work), config.rounds, config.data_dir, config.flower_env, config.engine):
-            run_race(race, config.repeats, gauge)
-            for row in race.rows():
-                drawn.add_row(*cells(row))
-            drawn.add_section()
-            sections[race.work] = section(race, where)
-            if config.results is not None:
-                update(config.results, sections)
+    with PeakFlops() as peak:
+        for comparison in comparisons(
+            chosen(options.work), options.rounds, options.data_dir, options.flower_env, options.engine
+        ):
+            run_comparison(comparison, options.repeats, peak)
+            for row in comparison.rows():
+                table.add_row(*cells(row))
+            table.add_section()
+            sections[comparison.workload] = section(comparison, where)
+            if options.results is not None:
+                update(options.results, sections)
     if sections:
-        console().print(drawn)
+        console = Console()
+        (console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL)).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

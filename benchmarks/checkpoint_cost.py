@@ -1,10 +1,10 @@
-"""What a checkpoint costs, as a share of a round on the embedded default.
+"""The cost of a checkpoint, relative to a round of the embedded default.
 
-    python benchmarks/checkpoint_cost.py --rounds 120
+    python -m benchmarks.checkpoint_cost --rounds 120
 
-A run writes a checkpoint after every second round. A round that follows one (it waits for the clients' states, and
-shares the machine with the thread that writes them) is compared with its neighbours that do not, so that a machine
-whose speed changes from minute to minute cannot decide the outcome.
+A run writes a checkpoint after every second round. A round that follows a checkpoint waits for the clients' states, and
+shares the machine with the thread that writes them. It is compared with the rounds before and after it, which do not,
+so the outcome does not depend on slow changes of the machine's speed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 import scarlet
 
 
-class Clock:
-    """A watcher that notes when each round was over."""
+class RoundEnds:
+    """A watcher that keeps the time at which each round ended."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def start(self, config: object, problem: object, expected: object) -> None: ...
+    def start(self, config: object, federation: object, expected: object) -> None: ...
 
     def round(self, record: object, ledger: object) -> None:
         self.times.append(time.perf_counter())
@@ -36,15 +36,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The cost of a checkpoint.")
     parser.add_argument("--rounds", type=int, default=120)
     rounds = parser.parse_args().rounds
-    clock = Clock()
+    ends = RoundEnds()
     with tempfile.TemporaryDirectory() as folder:
         config = scarlet.Config(rounds=rounds, checkpoint_every=2)
-        scarlet.run(scarlet.ScarletConfig(), config, out=Path(folder) / "run", watchers=[clock])
-    length = [after - before for before, after in zip(clock.times, clock.times[1:], strict=False)]
-    # length[i] is round i + 2; it follows a checkpoint if round i + 1 is even. The first rounds warm up.
+        scarlet.run(scarlet.ScarletConfig(), config, out=Path(folder) / "run", watchers=[ends])
+    length = [after - before for before, after in zip(ends.times, ends.times[1:], strict=False)]
+    # length[i] is round i + 2; it follows a checkpoint if round i + 1 is even. The first rounds are a warm-up.
     ratios = [2 * length[i] / (length[i - 1] + length[i + 1]) for i in range(5, len(length) - 1, 2)]
     quartiles = statistics.quantiles(ratios, n=4)
-    print(f"{statistics.median(length):.3f} s a round; with a checkpoint {quartiles[1]:.3f} times its neighbours")
+    print(f"{statistics.median(length):.3f} s a round; {quartiles[1]:.3f} times as long with a checkpoint")
     print(f"quartiles {quartiles[0]:.3f} to {quartiles[2]:.3f}, n = {len(ratios)}")
 
 

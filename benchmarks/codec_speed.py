@@ -1,10 +1,9 @@
-"""How long it takes to code labels and to read them again, on one thread.
+"""The time to encode and to decode soft-labels with the entropy coder of the `compact` codec, on one thread.
 
-    python benchmarks/codec_speed.py --repeats 9
+    python -m benchmarks.codec_speed --repeats 9
 
-1,000 labels of 10 and of 200 classes, each entry in 8 bits: as uneven as Dirichlet(0.1), and nearly certain ones. The
-cases take turns, and the time is that of the processor, so that whatever else the machine does cannot decide the
-outcome.
+1,000 soft-labels of 10 and of 200 classes with 8 bits for each entry: some drawn from Dirichlet(0.1), others nearly
+certain. The cases take turns and processor time is measured, so the outcome depends little on other processes.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ def dirichlet(classes: int) -> Levels:
 
 
 def nearly_certain(classes: int) -> Levels:
-    """All but a hundredth on one class, the rest spread over all of them unevenly."""
+    """0.99 of the probability is on one class, the rest is drawn from Dirichlet(0.1)."""
     rng = np.random.default_rng(0)
     rows = 0.99 * np.eye(classes)[rng.integers(classes, size=ROWS)] + 0.01 * rng.dirichlet([0.1] * classes, ROWS)
     return levels(rows.astype(np.float32), BITS)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The time to code labels and to read them.")
+    parser = argparse.ArgumentParser(description="The time to encode and to decode soft-labels.")
     parser.add_argument("--repeats", type=int, default=9)
     options = parser.parse_args()
     cases = {
@@ -55,7 +54,7 @@ def main() -> None:
                 end = time.process_time()
                 assert np.array_equal(found, rows)
                 sizes[name] = len(data)
-                if repeat:  # what happens once only is not counted
+                if repeat:  # the first repeat is a warm-up
                     seconds[name].append((between - start, end - between))
     for name, times in seconds.items():
         encode, decode = (1e3 * statistics.median(each) for each in zip(*times, strict=True))

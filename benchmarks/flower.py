@@ -1,4 +1,4 @@
-"""The contestant 'flower': DS-FL on Flower's simulation runtime (Ray), in an environment of its own."""
+"""The implementation 'flower': DS-FL on Flower's simulation runtime (Ray), in a virtual environment of its own."""
 
 from __future__ import annotations
 
@@ -12,41 +12,39 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.laps import Lap, Withdrawn
-from benchmarks.works import WARM_UP
+from benchmarks.timing import Timing, Unavailable
+from benchmarks.workloads import WARM_UP
 from scarlet.config import Config
 
 PACKAGES = ("torch==2.13.0", "flwr[simulation]==1.41.0")
-_SOURCE = Path(__file__).parents[3]  # pyproject.toml and constraints.txt are here, unless this is an installed copy
-_ALONE = {
+_SOURCE = Path(__file__).parents[1]
+_ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # without it Ray listens on all addresses, on Linux as well
 }
-_FLOWERS_OWN = ("rich", "packaging")  # flwr wants older ones than our constraints name
-_INSTALL_SECONDS, _RUN_SECONDS = 1800, 600  # a simulation whose runtime crashes does not end by itself
+_FLOWERS_OWN = ("rich", "packaging")  # flwr requires older versions than our constraints
+_INSTALL_SECONDS, _RUN_SECONDS = 1800, 600  # a simulation does not end by itself when its runtime crashes
 
 
-class FlowerError(Withdrawn):
+class FlowerError(Unavailable):
     """Flower could not be installed or run."""
 
 
 def default_environment() -> Path:
-    """Where the environment is made, unless told otherwise."""
+    """The default folder of the environment."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "scarlet" / "flower-env"
 
 
 def environment(folder: Path) -> Path:
-    """The Python of an environment with Flower and this project; it is made if it is not there."""
+    """The interpreter of an environment with Flower and this project; the environment is made if it is missing."""
     python = folder / "bin" / "python"
     mark = folder / "scarlet-installed"
     if mark.exists():
         return python
-    if not (_SOURCE / "pyproject.toml").exists():
-        raise FlowerError("flower needs this project's source, and this is an installed copy")
     _call([sys.executable, "-m", "venv", folder], _INSTALL_SECONDS, "cannot be installed")
     constraints = folder / "constraints.txt"
     constraints.write_text(_without((_SOURCE / "constraints.txt").read_text(), _FLOWERS_OWN))
@@ -57,16 +55,16 @@ def environment(folder: Path) -> Path:
 
 
 def check(python: Path) -> None:
-    """FlowerError if an environment has no Flower in it that can be loaded."""
+    """Raise FlowerError if Flower cannot be imported in an environment."""
     _call([python, "-c", "import benchmarks.flower_app"], _RUN_SECONDS, "cannot be run")
 
 
-def flower(python: Path, config: Config) -> list[Lap]:
+def flower(python: Path, config: Config) -> list[Timing]:
     """Run DS-FL, and time its rounds after the warm-up."""
-    with TemporaryDirectory(prefix="scarlet-bench-") as folder:
+    with TemporaryDirectory(prefix="scarlet-benchmark-") as folder:
         job, out = Path(folder) / "job.json", Path(folder) / "rounds.json"
         job.write_text(json.dumps({"config": asdict(replace(config, data_dir=None)), "out": str(out)}))
-        # Imported, and not run as a script: Ray would send a script's functions, and what they cache, by value.
+        # Imported, not run as a script: Ray would pickle a script's functions, and their caches, by value.
         _call(
             [python, "-c", f"from benchmarks.flower_app import main; main({str(job)!r})"],
             _RUN_SECONDS,
@@ -79,7 +77,7 @@ def flower(python: Path, config: Config) -> list[Lap]:
     missing = [each["answers"] for each in rounds if each["answers"] < config.clients]
     if missing:
         raise FlowerError(f"flower lost clients: {missing[0]} of {config.clients} answered a round")
-    return [Lap(each["seconds"], each["compute"]) for each in rounds[WARM_UP:]]
+    return [Timing(each["seconds"], each["compute"]) for each in rounds[WARM_UP:]]
 
 
 def _without(constraints: str, names: Sequence[str]) -> str:
@@ -88,13 +86,14 @@ def _without(constraints: str, names: Sequence[str]) -> str:
 
 def _call(command: Sequence[str | Path], seconds: float, wrong: str, home: str | None = None) -> None:
     """Run a command; FlowerError with the last line that it printed if it fails."""
-    # The source goes first, so that an environment that is used again runs what is here now.
-    surroundings = os.environ | _ALONE | {"PYTHONPATH": str(_SOURCE / "src")}
+    # The source goes first, so that an environment that was made earlier runs the code of today.
+    path = os.pathsep.join(map(str, (_SOURCE / "src", _SOURCE)))
+    variables = os.environ | _ENVIRONMENT | {"PYTHONPATH": path}
     if home is not None:
-        surroundings["FLWR_HOME"] = home
+        variables["FLWR_HOME"] = home
     try:
         done = subprocess.run(
-            list(map(str, command)), env=surroundings, capture_output=True, text=True, timeout=seconds, check=False
+            list(map(str, command)), env=variables, capture_output=True, text=True, timeout=seconds, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise FlowerError(f"flower {wrong}: {error}") from None

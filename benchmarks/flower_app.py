@@ -1,4 +1,4 @@
-"""DS-FL as a minimal app on Flower's simulation. It is imported only in the environment that `flower.py` makes."""
+"""DS-FL as a minimal app of Flower's simulation, imported only in the environment that `flower.py` makes."""
 
 from __future__ import annotations
 
@@ -16,30 +16,29 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
+from scarlet.arrays import Labels
 from scarlet.config import Config
-from scarlet.experiment.problem import Problem, prepare
+from scarlet.experiment.federation import Federation, prepare
 from scarlet.methods.dsfl import DsflConfig, dsfl
-from scarlet.models.registry import initial_weights
-from scarlet.protocol.types import Labels
 from scarlet.rng import draw, stream
 from scarlet.training.server_model import ServerModel
-from scarlet.training.train import clock, distil, evaluate, fit, predict
-from scarlet.transport.client_runner import samples
+from scarlet.training.tensors import samples
+from scarlet.training.train import distil, evaluate, fit, predict
 
-_JOB = "SCARLET_BENCH_JOB"  # workers of the simulation are processes, and inherit it
+_JOB = "SCARLET_BENCHMARK_JOB"  # the worker processes of the simulation inherit it
 
 client_app, server_app = ClientApp(), ServerApp()
 
 
 def job() -> dict[str, Any]:
-    """What to run: a config, and where to write the times."""
+    """A config to run, and the file that the timings are written to."""
     found: dict[str, Any] = json.loads(os.environ[_JOB])
     return found
 
 
 @cache
-def problem() -> Problem:
-    """The data, loaded once in each process."""
+def federation() -> Federation:
+    """The federation, loaded once in each process."""
     torch.set_num_threads(1)
     return prepare(Config(**job()["config"]))
 
@@ -47,53 +46,57 @@ def problem() -> Problem:
 @cache
 def public() -> torch.Tensor:
     """The public images."""
-    return torch.from_numpy(problem().data.public)
+    return torch.from_numpy(federation().data.public)
 
 
 @client_app.train()
 def client(message: Message, context: Context) -> Message:
-    """A client's part of a round; its model lives in the context's state."""
-    known, before = problem(), clock.seconds
+    """A client's part of a round; its model is kept in the context's state."""
+    known = federation()
     number, round = int(context.node_config["partition-id"]), int(message.content["round"]["number"])
-    arrays, how, private = message.content["labels"], known.training, known.data.private
+    arrays, training, private = message.content["labels"], known.training(dsfl(DsflConfig())), known.data.private
+    own, test = known.data.train[number], known.data.test[number]
     model = known.factory()
+    train_samples = samples(private.train_images[own], private.train_labels[own], model, "cpu")
+    test_samples = samples(private.test_images[test], private.test_labels[test], model, "cpu")
     if "model" in context.state:
         model.load_state_dict(context.state["model"].to_torch_state_dict())
     else:
-        model.load_state_dict(initial_weights(known.factory, how.seed))
+        model.load_state_dict(known.initial_weights())
 
     taught, value = arrays["taught"].numpy(), arrays["value"].numpy()
+    request, images = arrays["request"].numpy(), public()
+    started = time.thread_time()
     if len(taught):
-        rng = stream(how.seed, "client", client=number, round=round, purpose="distil")
-        distil(model, public(), Labels(taught, value), how, rng)
-    own, test = known.private[number], known.test[number]
-    rng = stream(how.seed, "client", client=number, round=round, purpose="fit")
-    fit(model, samples(private.train_images[own], private.train_labels[own], model, "cpu"), how, rng)
-    accuracy, _ = evaluate(model, samples(private.test_images[test], private.test_labels[test], model, "cpu"))
-    labels = predict(model, public(), arrays["request"].numpy())
+        rng = stream(training.seed, "client", client=number, round=round, purpose="distil")
+        distil(model, images, Labels(taught, value), training, rng)
+    rng = stream(training.seed, "client", client=number, round=round, purpose="fit")
+    fit(model, train_samples, training, rng)
+    accuracy, _ = evaluate(model, test_samples)
+    labels = predict(model, images, request)
+    compute = time.thread_time() - started
 
     context.state["model"] = ArrayRecord(model.state_dict())
-    metrics = MetricRecord({"client": number, "accuracy": accuracy, "compute": clock.seconds - before})
+    metrics = MetricRecord({"client": number, "accuracy": accuracy, "compute": compute})
     return Message(RecordDict({"labels": ArrayRecord({"value": Array(labels)}), "metrics": metrics}), reply_to=message)
 
 
 @server_app.main()
 def server(grid: Grid, context: Context) -> None:
     """Rounds of DS-FL, each timed."""
-    known = problem()
-    federation, private = known.federation, known.data.private
+    known, method = federation(), dsfl(DsflConfig())
+    agreement, private = known.agreement, known.data.private
     model = known.factory()
-    model.load_state_dict(initial_weights(known.factory, federation.seed))
+    model.load_state_dict(known.initial_weights())
     test = samples(private.test_images, private.test_labels, model, "cpu")
-    learner = ServerModel(model, public(), test, known.training)
-    method = dsfl(DsflConfig())
-    taught = Labels(np.empty(0, np.int64), np.empty((0, federation.classes), np.float32))
-    nodes = _nodes(grid, federation.clients)
+    learner = ServerModel(model, public(), test, known.training(method))
+    taught = Labels(np.empty(0, np.int64), np.empty((0, agreement.classes), np.float32))
+    nodes = _nodes(grid, agreement.clients)
     rounds = []
     for round in range(1, known.config.rounds + 1):
-        started, before = time.perf_counter(), clock.seconds
-        rng = stream(federation.seed, "server", round=round, purpose="select")
-        request = draw(rng, federation.public_size, federation.public_per_round)
+        started = time.perf_counter()
+        rng = stream(agreement.seed, "server", round=round, purpose="select")
+        request = draw(rng, agreement.public_size, agreement.public_per_round)
         content = {
             "labels": ArrayRecord(
                 {"taught": Array(taught.index), "value": Array(taught.value), "request": Array(request)}
@@ -102,7 +105,7 @@ def server(grid: Grid, context: Context) -> None:
         }
         asked = [Message(RecordDict(dict(content)), dst_node_id=node, message_type="train") for node in nodes]
         replies = list(grid.send_and_receive(asked))
-        fold = method.aggregate(request, federation.classes)
+        fold = method.aggregate(request, agreement.classes)
         compute = 0.0
         for reply in replies:
             if reply.has_error():
@@ -111,12 +114,14 @@ def server(grid: Grid, context: Context) -> None:
             fold.add(int(metrics["client"]), Labels(request, reply.content["labels"]["value"].numpy()))
             compute += float(metrics["compute"])
         taught = fold.finish()
+        before = time.thread_time()
         learner.learn(taught, round)
         accuracy, _ = learner.evaluate()
+        compute += time.thread_time() - before
         rounds.append(
             {
                 "seconds": time.perf_counter() - started,
-                "compute": compute + clock.seconds - before,
+                "compute": compute,
                 "accuracy": accuracy,
                 "answers": len(replies),
             }
@@ -136,7 +141,7 @@ def main(path: str) -> None:
     run_simulation(
         server_app=server_app,
         client_app=client_app,
-        num_supernodes=problem().federation.clients,
+        num_supernodes=federation().agreement.clients,
         backend_config={
             "client_resources": {"num_cpus": 1},
             "init_args": {"num_cpus": 2, "include_dashboard": False},

@@ -1,7 +1,7 @@
-"""What quantisation costs in accuracy: SCARLET with labels of few bits against float32, under paired seeds.
+"""The effect of quantised soft-labels on accuracy: SCARLET with few bits against float32, with paired seeds.
 
-    python benchmarks/label_bits.py                               the embedded default
-    python benchmarks/label_bits.py --cifar DIR --seeds 0,1,2     CIFAR-10 and CIFAR-100, 10 clients, cnn32, 50 rounds
+    python -m benchmarks.label_bits                               the embedded default
+    python -m benchmarks.label_bits --cifar DIR --seeds 0,1,2     CIFAR-10 and CIFAR-100, 10 clients, cnn32, 50 rounds
 
 Accuracy is the mean of the last 10 rounds; the difference from 32 bits has its 95 % interval over seeds (Student's t).
 """
@@ -46,7 +46,7 @@ def main() -> None:
         )
     method = scarlet.ScarletConfig(cache_duration=10 if given.cifar else 30)
     found: dict[int, list[tuple[float, float, float]]] = {}
-    for seed in seeds:  # all widths under one seed, then the next: what is done when this is cut off can be used
+    for seed in seeds:  # all widths of one seed before the next: an interrupted run leaves whole seeds
         for width in bits:
             chosen = replace(config, seed=seed, uplink_bits=width, downlink_bits=width)
             summary = scarlet.run(method, chosen).summary

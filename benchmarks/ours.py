@@ -1,4 +1,4 @@
-"""The contestant 'ours': the real round loop, watched from outside."""
+"""The implementation 'ours': rounds of this package, with checkpoints, as a user runs them."""
 
 from __future__ import annotations
 
@@ -6,57 +6,51 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from benchmarks.laps import Lap
-from benchmarks.works import WARM_UP
+from benchmarks.compute import ComputeTime
+from benchmarks.timing import Timing
+from benchmarks.workloads import WARM_UP
 from scarlet.config import Config
 from scarlet.experiment.estimate import Estimate
-from scarlet.experiment.loop import run
-from scarlet.experiment.problem import Problem
+from scarlet.experiment.federation import Federation
+from scarlet.experiment.run import run
 from scarlet.models.registry import Weights
 from scarlet.records import RoundRecord, RunResult
-from scarlet.transport.local import LocalTransport
 from scarlet.wire.ledger import Ledger
 
 
-class Stopwatch:
-    """A watcher that takes the time from the end of a round to the end of the next, checkpoint included.
+class RoundTimes:
+    """A watcher that keeps the seconds of each round, checkpoint included, and the compute time until its end.
 
-    A round's computing reaches into the next one's time, where the server's model learns, so it is a mean.
+    The server's model learns a round while the next one is under way, so the compute time of a round is a mean over
+    the run.
     """
 
-    def __init__(self) -> None:
-        self._transport: LocalTransport | None = None
+    def __init__(self, compute: ComputeTime) -> None:
+        self._compute = compute
         self._seconds: list[float] = []
-        self._spent: list[float] = []  # seconds of computing since the start
-
-    def carrier(self, *arguments: Any, **options: Any) -> LocalTransport:
-        """Make the transport, and remember it."""
-        self._transport = LocalTransport(*arguments, **options)
-        return self._transport
+        self._computed: list[float] = []  # processor seconds since the start
 
     @property
-    def laps(self) -> list[Lap]:
-        """The rounds between the first and the last, which waits for what the server's model has left to learn."""
-        compute = (self._spent[-1] - self._spent[0]) / (len(self._spent) - 1)
-        return [Lap(seconds, compute) for seconds in self._seconds[1:-1]]
+    def timings(self) -> list[Timing]:
+        """The rounds without the first and the last, which waits until the server's model has learned everything."""
+        compute = (self._computed[-1] - self._computed[0]) / (len(self._computed) - 1)
+        return [Timing(seconds, compute) for seconds in self._seconds[1:-1]]
 
-    def start(self, config: Mapping[str, object], problem: Problem, expected: Estimate) -> None: ...
+    def start(self, config: Mapping[str, object], federation: Federation, expected: Estimate) -> None: ...
 
     def round(self, record: RoundRecord, ledger: Ledger) -> None:
-        assert self._transport is not None
         self._seconds.append(record.seconds)
-        self._spent.append(self._transport.spent())
+        self._computed.append(self._compute.seconds)
 
     def finish(self, result: RunResult, weights: Weights | None) -> None: ...
 
 
-def ours(method: object, config: Config, codec: str) -> list[Lap]:
+def ours(method: object, config: Config, codec: str) -> list[Timing]:
     """Run a method with checkpoints, and time its rounds after the warm-up."""
-    watch = Stopwatch()
-    with TemporaryDirectory(prefix="scarlet-bench-") as folder:
-        out = Path(folder) / "run"
-        config = replace(config, codec=codec, rounds=config.rounds + 1)
-        run(method, config, out=out, watchers=[watch], carrier=watch.carrier)
-    return watch.laps[WARM_UP - 1 :]
+    compute = ComputeTime()
+    times = RoundTimes(compute)
+    config = replace(config, codec=codec, rounds=config.rounds + 1)
+    with TemporaryDirectory(prefix="scarlet-benchmark-") as folder, compute.server_measured():
+        run(method, config, out=Path(folder) / "run", watchers=[times], transport=compute.transport())
+    return times.timings[WARM_UP - 1 :]

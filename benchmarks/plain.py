@@ -1,7 +1,7 @@
-"""The contestant 'plain': SCARLET as such simulations are usually written.
+"""The implementation 'plain': SCARLET as published simulations of federated learning are usually written.
 
 Each round has a new pool of spawned processes of one thread each. A client's model and cache are loaded from disk and
-saved again, images come one by one out of a DataLoader, in the steps of torchvision's transforms, and the server loops
+saved again. Images come one by one out of a DataLoader, through the steps of torchvision's transforms. The server loops
 over the answers and then over the samples, in one thread too.
 """
 
@@ -24,14 +24,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.laps import Lap
-from benchmarks.works import WARM_UP
+from benchmarks.timing import Timing
+from benchmarks.workloads import WARM_UP
 from scarlet.config import Config
 from scarlet.data.datasets import Augment
-from scarlet.experiment.problem import Problem, prepare
+from scarlet.experiment.federation import Federation, prepare
 from scarlet.methods.scarlet import ScarletConfig, scarlet
-from scarlet.models.registry import ModelFactory, initial_weights
-from scarlet.protocol.schedule import Rules
+from scarlet.models.registry import ModelFactory
+from scarlet.protocol.stamps import Draws
 from scarlet.training.train import Training
 
 _EVALUATION_BATCH = 100
@@ -40,7 +40,7 @@ _Criterion = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class PlainRound:
-    """What a round came to."""
+    """The results of a round."""
 
     seconds: float
     hit_ratio: float
@@ -58,7 +58,7 @@ class _Downlink:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a client hands back."""
+    """A client's answer."""
 
     samples: Tensor  # i64[r]
     labels: Tensor  # f32[r, N]
@@ -66,12 +66,12 @@ class Answer:
 
 
 class Images(Dataset[tuple[Tensor, Tensor]]):
-    """Images with their targets, made ready one by one."""
+    """Images with their targets, preprocessed one by one."""
 
     def __init__(self, images: Tensor, targets: Tensor, augment: Augment | None = None) -> None:
         self.images = images  # u8[n, H, W, C]
         self.targets = targets
-        self.augment = augment  # None: as they are
+        self.augment = augment  # None: without augmentation
         self.mean = self.deviation = torch.full((images.shape[-1], 1, 1), 0.5)
 
     def __len__(self) -> int:
@@ -95,14 +95,15 @@ def _cropped(image: Tensor, padding: int) -> Tensor:
 class Learner:
     """Trains and tests a model."""
 
-    def __init__(self, model: nn.Module, how: Training) -> None:
+    def __init__(self, model: nn.Module, training: Training) -> None:
         self.model = model
-        self.how = how
+        self.training = training
 
     def fit(self, images: Tensor, classes: Tensor) -> None:
         """Local training with cross-entropy."""
+        training = self.training
         self._train(
-            Images(images, classes, self.how.augment), nn.CrossEntropyLoss(), self.how.local_epochs, self.how.lr
+            Images(images, classes, training.augment), nn.CrossEntropyLoss(), training.local_epochs, training.lr
         )
 
     def distil(self, images: Tensor, labels: Tensor) -> None:
@@ -113,10 +114,11 @@ class Learner:
             found: Tensor = criterion(functional.log_softmax(scores, dim=1), target)
             return found
 
-        self._train(Images(images, labels, self.how.augment), loss, self.how.distil_epochs, self.how.distil_lr)
+        training = self.training
+        self._train(Images(images, labels, training.augment), loss, training.distil_epochs, training.distil_lr)
 
     def _train(self, images: Images, criterion: _Criterion, epochs: int, lr: float) -> None:
-        loader = DataLoader(images, batch_size=self.how.batch_size, shuffle=True, num_workers=0)
+        loader = DataLoader(images, batch_size=self.training.batch_size, shuffle=True, num_workers=0)
         optimiser = torch.optim.SGD(self.model.parameters(), lr=lr)
         self.model.train()
         for _ in range(epochs):
@@ -134,7 +136,7 @@ class Learner:
 
     @torch.no_grad()
     def evaluate(self, images: Tensor, classes: Tensor) -> float:
-        """Accuracy; the loss is computed, too, as every contestant does."""
+        """Accuracy; the loss is computed too, as every implementation does."""
         self.model.eval()
         correct, loss = 0, 0.0
         for batch, target in DataLoader(Images(images, classes), batch_size=_EVALUATION_BATCH):
@@ -145,34 +147,34 @@ class Learner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Site:
-    """Where a worker finds a client, and how it makes and trains models."""
+class _ClientFiles:
+    """The folder of the clients' data, models and caches, and how workers make and train models."""
 
     folder: Path
     factory: ModelFactory
-    how: Training
+    training: Training
 
     def data(self, name: str) -> Path:
         return self.folder / f"{name}.pt"
 
 
-_public = torch.empty(0)  # of a worker process
+_public = torch.empty(0)  # the public images of a worker process
 
 
-def _start_worker(site: _Site) -> None:
+def _start_worker(files: _ClientFiles) -> None:
     global _public
     torch.set_num_threads(1)
-    _public = torch.load(site.data("public"))
+    _public = torch.load(files.data("public"))
 
 
-def _client(client: int, site: _Site, downlink: _Downlink) -> Answer:
+def _client(client: int, files: _ClientFiles, downlink: _Downlink) -> Answer:
     """A client's part of a round."""
-    torch.manual_seed(hash((site.how.seed, client, downlink.round)))
-    private, test = torch.load(site.data(f"private-{client}")), torch.load(site.data(f"test-{client}"))
-    cache: dict[int, Tensor] = torch.load(site.data(f"cache-{client}"))
-    model = site.factory()
-    model.load_state_dict(torch.load(site.data(f"model-{client}")))
-    learner = Learner(model, site.how)
+    torch.manual_seed(hash((files.training.seed, client, downlink.round)))
+    private, test = torch.load(files.data(f"private-{client}")), torch.load(files.data(f"test-{client}"))
+    cache: dict[int, Tensor] = torch.load(files.data(f"cache-{client}"))
+    model = files.factory()
+    model.load_state_dict(torch.load(files.data(f"model-{client}")))
+    learner = Learner(model, files.training)
 
     cache.update(downlink.fresh)
     if downlink.index:
@@ -182,8 +184,8 @@ def _client(client: int, site: _Site, downlink: _Downlink) -> Answer:
     labels = learner.predict(_public[samples]) if downlink.request else torch.empty(0)
     accuracy = learner.evaluate(*test)
 
-    torch.save(model.state_dict(), site.data(f"model-{client}"))
-    torch.save(cache, site.data(f"cache-{client}"))
+    torch.save(model.state_dict(), files.data(f"model-{client}"))
+    torch.save(cache, files.data(f"cache-{client}"))
     return Answer(samples, labels, accuracy)
 
 
@@ -204,7 +206,7 @@ class Cache:
             self.entries[sample] = label, round
 
     def labels(self, index: Sequence[int]) -> Tensor:
-        """What is stored, f32[n, N]."""
+        """The stored labels of some samples, f32[n, N]."""
         return torch.stack([self.entries[sample][0] for sample in index])
 
     def _serves(self, sample: int, round: int) -> bool:
@@ -230,27 +232,29 @@ def sharpened_mean(labels: list[Tensor], beta: float) -> Tensor:
 
 
 class Plain:
-    """The whole simulation; its clients live in a folder."""
+    """The simulation; the states of its clients are in a folder."""
 
-    def __init__(self, problem: Problem, options: ScarletConfig, folder: Path) -> None:
-        self._problem = problem
+    def __init__(self, federation: Federation, options: ScarletConfig, folder: Path) -> None:
+        method = scarlet(options)
+        training = federation.training(method)
+        self._federation = federation
         self._options = options
-        self._site = _Site(folder, problem.factory, problem.training)
-        self._rules = Rules(scarlet(options), problem.federation)
+        self._files = _ClientFiles(folder, federation.factory, training)
+        self._draws = Draws(federation.agreement, method.select, method.downlink.policy)
         self._cache = Cache(options.cache_duration)
-        private = problem.data.private
+        private = federation.data.private
         self._test = _as_distributed(private.test_images), torch.from_numpy(private.test_labels)
-        self._public = _as_distributed(problem.data.public)
-        weights = initial_weights(problem.factory, problem.config.seed)
-        model = problem.factory()
+        self._public = _as_distributed(federation.data.public)
+        weights = federation.initial_weights()
+        model = federation.factory()
         model.load_state_dict(weights)
-        self._learner = Learner(model, problem.training)
+        self._learner = Learner(model, training)
         self._taught: list[int] = []
         self._fresh: dict[int, Tensor] = {}
         self._save(weights)
 
     def rounds(self, count: int) -> Iterator[PlainRound]:
-        """Run rounds, one after another."""
+        """Run some rounds."""
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
@@ -261,7 +265,7 @@ class Plain:
 
     def _round(self, round: int) -> PlainRound:
         started = time.perf_counter()
-        index = self._rules.index(round, 0).tolist()
+        index = self._draws.index(round, 0).tolist()
         request = self._cache.request(index, round)
         answers = self._clients(_Downlink(round, self._taught, self._fresh, request))
         self._taught, self._fresh = index, aggregate(answers, self._options.beta)
@@ -276,33 +280,34 @@ class Plain:
         )
 
     def _clients(self, downlink: _Downlink) -> list[Answer]:
-        workers = self._problem.config.workers or 2
-        with get_context("spawn").Pool(workers, initializer=_start_worker, initargs=(self._site,)) as pool:
-            work = partial(_client, site=self._site, downlink=downlink)
-            return pool.map(work, range(len(self._problem.private)), chunksize=1)
+        workers = self._federation.config.workers or 2
+        with get_context("spawn").Pool(workers, initializer=_start_worker, initargs=(self._files,)) as pool:
+            work = partial(_client, files=self._files, downlink=downlink)
+            return pool.map(work, range(len(self._federation.data.train)), chunksize=1)
 
     def _save(self, weights: Mapping[str, Tensor]) -> None:
         """Give each client its data, its initial model and an empty cache."""
-        private, site = self._problem.data.private, self._site
-        torch.save(self._public, site.data("public"))
-        for client, (train, test) in enumerate(zip(self._problem.private, self._problem.test, strict=True)):
+        data, files = self._federation.data, self._files
+        private = data.private
+        torch.save(self._public, files.data("public"))
+        for client, (train, test) in enumerate(zip(data.train, data.test, strict=True)):
             for name, images, labels, share in (
                 ("private", private.train_images, private.train_labels, train),
                 ("test", private.test_images, private.test_labels, test),
             ):
                 pair = _as_distributed(images[share]), torch.from_numpy(labels[share])
-                torch.save(pair, site.data(f"{name}-{client}"))
-            torch.save(weights, site.data(f"model-{client}"))
-            torch.save({}, site.data(f"cache-{client}"))
+                torch.save(pair, files.data(f"{name}-{client}"))
+            torch.save(weights, files.data(f"model-{client}"))
+            torch.save({}, files.data(f"cache-{client}"))
 
 
 def _as_distributed(images: npt.NDArray[Any]) -> Tensor:
-    """u8[n, H, W, C]: the channels of a pixel side by side, as image files and torchvision's datasets have them."""
+    """u8[n, H, W, C]: the channels of a pixel are adjacent, as in image files and torchvision's datasets."""
     return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 2, 3, 1)))
 
 
-def plain(options: ScarletConfig, config: Config) -> list[Lap]:
+def plain(options: ScarletConfig, config: Config) -> list[Timing]:
     """Run SCARLET, and time its rounds after the warm-up."""
-    with TemporaryDirectory(prefix="scarlet-bench-") as folder:
+    with TemporaryDirectory(prefix="scarlet-benchmark-") as folder:
         rounds = list(Plain(prepare(replace(config, engine="contiguous")), options, Path(folder)).rounds(config.rounds))
-    return [Lap(each.seconds) for each in rounds[WARM_UP:]]
+    return [Timing(each.seconds) for each in rounds[WARM_UP:]]

@@ -11,9 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from benchmarks.laps import Race, Row
+from benchmarks.timing import Comparison, Row
 
-COLUMNS = ("work", "contestant", "seconds", "times as fast", "from", "to", "share of the limit")
+COLUMNS = ("workload", "implementation", "seconds", "speedup", "from", "to", "share of peak")
 _TITLE = "# Benchmarks"
 
 
@@ -32,7 +32,8 @@ class Circumstances:
 def cells(row: Row) -> tuple[str, ...]:
     """A row as text."""
     share = "" if row.share is None else f"{row.share:.1%}"
-    return row.work, row.contestant, seconds(row.seconds), *map(ratio, (row.ratio, row.slowest, row.fastest)), share
+    ratios = map(ratio, (row.speedup, row.lowest, row.highest))
+    return row.workload, row.implementation, seconds(row.seconds), *ratios, share
 
 
 def seconds(value: float) -> str:
@@ -53,32 +54,32 @@ def machine() -> str:
 
 
 def versions() -> dict[str, str]:
-    """What was timed."""
+    """The versions of Python and of the packages that matter to the timings."""
     found = {name: version(name) for name in ("scarlet-fl", "torch", "numpy")}
     return {"python": platform.python_version(), **found}
 
 
-def section(race: Race, where: Circumstances) -> str:
-    """A race as a section of RESULTS.md."""
-    limit = median(race.limits) / 1e9
+def section(comparison: Comparison, where: Circumstances) -> str:
+    """A comparison as a section of RESULTS.md."""
+    peak = median(comparison.peaks) / 1e9
     lines = [
-        f"## {race.work}",
+        f"## {comparison.workload}",
         "",
-        f"{race.about}.",
+        f"{comparison.about}.",
         "",
-        f"{where.date}; {where.machine}, two of them multiply at {limit:.0f} GFLOPS; "
+        f"{where.date}; {where.machine}, two of them multiply at {peak:.0f} GFLOPS; "
         + ", ".join(f"{name} {number}" for name, number in where.versions.items())
         + f"; {where.repeats} repeats of {where.rounds} rounds after a warm-up; `{where.command}`",
         "",
         f"| {' | '.join(COLUMNS[1:])} |",
         f"|{'---|' * (len(COLUMNS) - 1)}",
-        *(f"| {' | '.join(cells(row)[1:])} |" for row in race.rows()),
+        *(f"| {' | '.join(cells(row)[1:])} |" for row in comparison.rows()),
     ]
     return "\n".join(lines) + "\n"
 
 
 def update(path: Path, sections: Mapping[str, str]) -> None:
-    """Put sections, by the name of their work, into a file; those of other works stay as they are."""
+    """Replace or add sections, by the name of their workload, in a file; the other sections stay as they are."""
     before = path.read_text() if path.exists() else f"{_TITLE}\n"
     head, *parts = re.split(r"^(?=## )", before, flags=re.MULTILINE)
     kept = {part.splitlines()[0].removeprefix("## "): part for part in parts}

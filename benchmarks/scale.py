@@ -1,13 +1,12 @@
-"""What a round costs, in seconds and memory, as the number of clients that do not take part in it grows.
+"""The time and memory of a round as the number of clients grows while the number of participants stays the same.
 
-    python benchmarks/scale.py --data-dir ~/data
+    python -m benchmarks.scale --data-dir DIR
 
-CIFAR-10 with CIFAR-100 as the public set; 10 clients take part in a round, of 10 to 10,000 that there are, and 100 of
-1,000. At most 20 clients are in memory, so that nearly all come from disk and go there. Each run is a process of its
-own, with a checkpoint after every round; repeats take turns, so that a machine whose speed changes cannot decide the
-outcome. The processor's seconds, of the run and its workers, change less than the clock's where others use the machine.
-Memory is the sum of the peaks (VmHWM) of the run and its workers; files in the page cache and libraries, which they
-share, are counted in each of them, and given beside it.
+CIFAR-10 with CIFAR-100 as the public dataset; 10 of 10 to 10,000 clients participate in a round, and 100 of 1,000. At
+most 20 clients are in memory, so most participants are loaded from disk. Each run is a process of its own, with a
+checkpoint after every round; the settings take turns within each repeat. Processor seconds, of the run and its workers,
+depend less on other processes than wall time. Memory is the sum of the peaks (VmHWM) of the run and its workers; mapped
+files and libraries, which they share, are counted in each process, and are also given apart.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from pathlib import Path
 
 import scarlet
 
-SETTINGS = ((10, 10), (100, 10), (1_000, 10), (10_000, 10), (1_000, 100))  # clients, and how many take part
+SETTINGS = ((10, 10), (100, 10), (1_000, 10), (10_000, 10), (1_000, 100))  # clients, participants
 
 
-class Gauge:
-    """A watcher that notes when each round was written down, and the peak of memory after the last."""
+class Usage:
+    """A watcher that keeps the time at which each round was recorded, and the peak memory after the last."""
 
     def __init__(self) -> None:
         self.started = time.perf_counter()
@@ -41,7 +40,7 @@ class Gauge:
         self.busy: list[float] = []
         self.peak = self.shared = 0
 
-    def start(self, config: object, problem: object, expected: object) -> None: ...
+    def start(self, config: object, federation: object, expected: object) -> None: ...
 
     def round(self, record: object, ledger: object) -> None:
         self.times.append(time.perf_counter())
@@ -68,18 +67,18 @@ def _kilobytes(status: str, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run."""
+    """The measurements of one run."""
 
     seconds: list[float]  # of each round but the first
-    busy: list[float]  # of the processor, in each of these rounds
+    busy: list[float]  # processor seconds of each of these rounds
     until_first: float  # seconds until the end of the first round, loading included
     peak_mb: float
-    shared_mb: float  # of that, what several processes share
+    shared_mb: float  # the part in mapped files, which processes share
 
 
 def measure(clients: int, asked: int, data_dir: Path, rounds: int, in_memory: int) -> Measured:
     """Run in this process."""
-    gauge = Gauge()
+    usage = Usage()
     config = scarlet.Config(
         private="cifar10",
         data_dir=data_dir,
@@ -98,14 +97,14 @@ def measure(clients: int, asked: int, data_dir: Path, rounds: int, in_memory: in
         workers=2,
     )
     with tempfile.TemporaryDirectory() as folder:
-        scarlet.run(scarlet.ScarletConfig(), config, out=Path(folder) / "run", watchers=[gauge])
-    # The last round is the one that measures accuracy.
+        scarlet.run(scarlet.ScarletConfig(), config, out=Path(folder) / "run", watchers=[usage])
+    # Accuracy is evaluated in the last round only, which is left out.
     return Measured(
-        [after - before for before, after in pairwise(gauge.times[:-1])],
-        [after - before for before, after in pairwise(gauge.busy[:-1])],
-        gauge.times[0] - gauge.started,
-        gauge.peak / 1e3,
-        gauge.shared / 1e3,
+        [after - before for before, after in pairwise(usage.times[:-1])],
+        [after - before for before, after in pairwise(usage.busy[:-1])],
+        usage.times[0] - usage.started,
+        usage.peak / 1e3,
+        usage.shared / 1e3,
     )
 
 
@@ -117,7 +116,7 @@ def apart(clients: int, asked: int, arguments: Sequence[str]) -> Measured:
 
 
 def plot(rows: Sequence[tuple[int, int, float, float, float]], path: Path) -> None:
-    """Draw rows of clients, how many take part, seconds, processor seconds and megabytes."""
+    """Plot rows of clients, participants, seconds, processor seconds and megabytes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 3.4), layout="constrained")
@@ -125,7 +124,7 @@ def plot(rows: Sequence[tuple[int, int, float, float, float]], path: Path) -> No
     for axes, column, unit in zip(figure.subplots(1, 3), (2, 3, 4), units, strict=True):
         for asked, colour in ((10, "#b3202c"), (100, "#1f5a8a")):
             points = [(row[0], row[column]) for row in rows if row[1] == asked]
-            axes.plot(*zip(*points, strict=True), "o-", color=colour, label=f"{asked} take part")
+            axes.plot(*zip(*points, strict=True), "o-", color=colour, label=f"{asked} participate")
             for x, y in points:
                 axes.annotate(f"{y:.3g}" if column < 4 else f"{y:.0f}", (x, y), (0, 6), textcoords="offset points")
         axes.set(xscale="log", xlabel="clients", ylabel=unit)
@@ -137,7 +136,7 @@ def plot(rows: Sequence[tuple[int, int, float, float, float]], path: Path) -> No
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The cost of a round, and of clients that do not take part in it.")
+    parser = argparse.ArgumentParser(description="The cost of a round for many clients of which few participate.")
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--in-memory", type=int, default=20)
@@ -146,8 +145,9 @@ def main() -> None:
     parser.add_argument("--one", type=int, nargs=2, metavar=("CLIENTS", "ASKED"), help="one run, in this process")
     given = parser.parse_args()
     if given.one:
-        found = measure(*given.one, given.data_dir, given.rounds, given.in_memory)
-        print(json.dumps({name: getattr(found, name) for name in Measured.__dataclass_fields__}))
+        clients, asked = given.one
+        measured = measure(clients, asked, given.data_dir, given.rounds, given.in_memory)
+        print(json.dumps({name: getattr(measured, name) for name in Measured.__dataclass_fields__}))
         return
     passed = ["--data-dir", str(given.data_dir), "--rounds", str(given.rounds), "--in-memory", str(given.in_memory)]
     runs: dict[tuple[int, int], list[Measured]] = {setting: [] for setting in SETTINGS}
@@ -155,7 +155,7 @@ def main() -> None:
         for setting, found in runs.items():
             found.append(apart(*setting, passed))
     rows = []
-    print("clients  take part  s a round (quartiles)   processor  first round  peak MB (of which shared)")
+    print("clients  participants  s a round (quartiles)   processor  first round  peak MB (of which shared)")
     for (clients, asked), found in runs.items():
         low, seconds, high = statistics.quantiles([one for run in found for one in run.seconds], n=4)
         busy = statistics.median(one for run in found for one in run.busy)
@@ -164,7 +164,7 @@ def main() -> None:
         shared = statistics.median(run.shared_mb for run in found)
         rows.append((clients, asked, seconds, busy, peak))
         print(
-            f"{clients:7}  {asked:9}  {seconds:.3f} ({low:.3f} to {high:.3f})  {busy:9.2f}  {first:9.1f} s"
+            f"{clients:7}  {asked:12}  {seconds:.3f} ({low:.3f} to {high:.3f})  {busy:9.2f}  {first:9.1f} s"
             f"  {peak:7.0f} ({shared:.0f})"
         )
     plot(rows, given.out)

@@ -1,9 +1,10 @@
-"""Which share of a round the server's step is: to decode, check, add and commit the clients' answers.
+"""The server step's share of a round: the server decodes, checks, aggregates and commits the clients' answers.
 
-    python benchmarks/server_share.py --data-dir DIR
+    python -m benchmarks.server_share --data-dir DIR
 
-Real runs with two workers, which are busy on the same cores, so that the step takes longer than alone. Reports are
-among what is taken. Without --data-dir only the embedded default is run.
+Two workers compute on the same two cores at the same time, so the step takes longer than in `--work server`. The step
+includes the clients' reports. The server's model learns in a thread of its own and is not part of the step. Without
+--data-dir only the embedded default is run.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import scarlet
-from benchmarks.races import CODECS
+from benchmarks.comparisons import CODECS
 from scarlet.protocol.server import Server
 
 STEP = ("take", "close_round")
-spent = dict.fromkeys((*STEP, "_learn"), 0.0)  # the model's learning is told to begin within close_round
+spent = dict.fromkeys(STEP, 0.0)  # seconds
 
 
 def timed(name: str) -> Callable[..., Any]:
@@ -38,7 +39,7 @@ def timed(name: str) -> Callable[..., Any]:
     return outer
 
 
-def works(data_dir: Path | None) -> dict[str, scarlet.Config]:
+def workloads(data_dir: Path | None) -> dict[str, scarlet.Config]:
     found = {"embedded default, 10 clients": scarlet.Config(rounds=6, workers=2)}
     if data_dir is not None:
         cnn32 = scarlet.Config(
@@ -60,17 +61,17 @@ def works(data_dir: Path | None) -> dict[str, scarlet.Config]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The server's share of a round.")
+    parser = argparse.ArgumentParser(description="The server step's share of a round.")
     parser.add_argument("--data-dir", type=Path)
     options = parser.parse_args()
     for name in spent:
         setattr(Server, name, timed(name))
-    for about, config in works(options.data_dir).items():
+    for about, config in workloads(options.data_dir).items():
         for codec in CODECS:
             spent.update(dict.fromkeys(spent, 0.0))
             result = scarlet.run(scarlet.ScarletConfig(), replace(config, codec=codec))
             seconds = sum(round.seconds for round in result.rounds)
-            step = sum(spent[name] for name in STEP) - spent["_learn"]
+            step = sum(spent.values())
             each = 1e3 * step / config.rounds
             print(
                 f"{about}, {codec}: {each:.1f} ms of {seconds / config.rounds:.2f} s, {step / seconds:.2%}", flush=True

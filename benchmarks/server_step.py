@@ -1,7 +1,7 @@
 """The server's step of a round: from the bytes of many clients' answers to labels in the cache.
 
-Ours decodes, checks, aggregates and commits. Plain reads what its pool delivers, aggregates and stores; it checks
-nothing. The bare loop does the least that a loop over samples can do.
+`ours` decodes, checks, aggregates and commits the answers. `plain` reads them from its pool, aggregates and stores them
+without a check. The bare loop is the least that a loop over samples can do.
 """
 
 from __future__ import annotations
@@ -17,30 +17,32 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.laps import Lap, Withdrawn
 from benchmarks.plain import Answer, Cache, aggregate, sharpened_mean
+from benchmarks.timing import Timing, Unavailable
+from scarlet.arrays import Index, Labels, Values
 from scarlet.methods.scarlet import ScarletConfig, scarlet
-from scarlet.protocol.federation import Federation
-from scarlet.protocol.schedule import Known, Rules
+from scarlet.protocol.agreement import Agreement
+from scarlet.protocol.codec import Context
+from scarlet.protocol.codecs import codec
 from scarlet.protocol.server import Server
-from scarlet.protocol.types import Labels, Uplink, Values
-from scarlet.wire.codecs import codec
+from scarlet.protocol.stamps import Draws
+from scarlet.protocol.uplink import labels as uplink
 from scarlet.wire.ledger import Ledger
 
 ABOUT = "server step: decode, check, aggregate, commit (plain: receive, aggregate, store); 100 clients x 1,000 x 10"
-FEDERATION = Federation(clients=100, public_size=10_000, public_per_round=1_000, classes=10, seed=0)
+AGREEMENT = Agreement(clients=100, public_size=10_000, public_per_round=1_000, classes=10, seed=0)
 
 
-def answers(federation: Federation = FEDERATION) -> Values:
-    """Soft-labels such as models that are fairly sure of themselves give, f32[K, n, N]."""
+def answers(agreement: Agreement = AGREEMENT) -> Values:
+    """Soft-labels as confident models predict them, f32[K, n, N]."""
     rng = np.random.default_rng(0)
-    size = federation.clients, federation.public_per_round
-    return rng.dirichlet(np.full(federation.classes, 0.1), size=size).astype(np.float32)
+    size = agreement.clients, agreement.public_per_round
+    return rng.dirichlet(np.full(agreement.classes, 0.1), size=size).astype(np.float32)
 
 
-def ours_step(options: ScarletConfig, given: Values, codec_name: str, federation: Federation = FEDERATION) -> Lap:
+def ours_step(options: ScarletConfig, given: Values, codec_name: str, agreement: Agreement = AGREEMENT) -> Timing:
     """Time a server that takes encoded answers and closes its first round, without a model of its own."""
-    server = opened(options, codec_name, federation)
+    server = opened(options, codec_name, agreement)
     messages = encoded(server, given)
     started = time.perf_counter()
     for client, message in enumerate(messages):
@@ -48,54 +50,61 @@ def ours_step(options: ScarletConfig, given: Values, codec_name: str, federation
     closed = server.close_round()
     seconds = time.perf_counter() - started
     assert closed is not None and closed.answers == len(given), server.rejections
-    return Lap(seconds)
+    return Timing(seconds)
 
 
-def opened(options: ScarletConfig, codec_name: str, federation: Federation) -> Server:
+def opened(options: ScarletConfig, codec_name: str, agreement: Agreement) -> Server:
     """A server that waits for the answers of its first round."""
-    server = Server(scarlet(options), federation, codec(codec_name, classes=federation.classes), Ledger())
+    method = scarlet(options)
+    server = Server(method, agreement, codec(codec_name, method, agreement), Ledger())
     server.open_round()
     return server
 
 
 def encoded(server: Server, given: Values) -> list[bytes]:
     """The clients' answers to the round under way, as bytes."""
-    known = Known(Rules(server.method, server.federation), server.request)
+    context = Context(server.request)
     return [
-        server.codec.encode(Uplink(1, 0, client, Labels(server.request, value)), known)
+        server.codec.encode(uplink.Answer(1, 0, client, Labels(server.request, value)), context)
         for client, value in enumerate(given)
     ]
 
 
-def plain_step(options: ScarletConfig, given: Values, federation: Federation = FEDERATION) -> Lap:
-    """Time plain's server: it reads what the pool delivers, loops over answers and samples, and stores the labels."""
-    index = Rules(scarlet(options), federation).index(1, 0)
+def plain_step(options: ScarletConfig, given: Values, agreement: Agreement = AGREEMENT) -> Timing:
+    """Time plain's server: it reads answers from the pool, loops over answers and samples, and stores the labels."""
+    index = first_draw(options, agreement)
     cache = Cache(options.cache_duration)
     with delivered(given, torch.from_numpy(index)) as connection:
         started = time.perf_counter()
         cache.update(aggregate(received(connection, len(given)), options.beta), 1)
-        return Lap(time.perf_counter() - started)
+        return Timing(time.perf_counter() - started)
 
 
-def bare_step(options: ScarletConfig, given: Values, federation: Federation = FEDERATION) -> Lap:
+def bare_step(options: ScarletConfig, given: Values, agreement: Agreement = AGREEMENT) -> Timing:
     """Time a loop over samples whose labels come in the order of the request, from plain pickles."""
-    index = Rules(scarlet(options), federation).index(1, 0).tolist()
+    index = first_draw(options, agreement).tolist()
     cache = Cache(options.cache_duration)
     answers = [pickle.dumps(torch.from_numpy(value.copy())) for value in given]
     started = time.perf_counter()
     labels = in_order([pickle.loads(answer) for answer in answers], options.beta)
     cache.update(dict(zip(index, labels, strict=True)), 1)
-    return Lap(time.perf_counter() - started)
+    return Timing(time.perf_counter() - started)
+
+
+def first_draw(options: ScarletConfig, agreement: Agreement) -> Index:
+    """The public samples of the first round."""
+    method = scarlet(options)
+    return Draws(agreement, method.select, method.downlink.policy).index(1, 0)
 
 
 def in_order(answers: Sequence[torch.Tensor], beta: float) -> list[torch.Tensor]:
-    """For each place in the answers the sharpened mean of what stands there."""
+    """For each position in the answers, the sharpened mean of the labels there."""
     return [sharpened_mean([answer[place] for answer in answers], beta) for place in range(len(answers[0]))]
 
 
 @contextmanager
 def delivered(given: Values, samples: torch.Tensor) -> Iterator[Connection]:
-    """The end of a pipe in which plain's answers wait, sent by another process in the way of torch's pools."""
+    """A pipe that holds plain's answers, sent by another process as torch's pools send tensors."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     sent, read = context.Event(), context.Event()
@@ -104,7 +113,7 @@ def delivered(given: Values, samples: torch.Tensor) -> Iterator[Connection]:
     try:
         while not sent.wait(timeout=1):
             if not process.is_alive():
-                raise Withdrawn(f"plain's pool ended with exit code {process.exitcode}")
+                raise Unavailable(f"plain's pool ended with exit code {process.exitcode}")
         yield ours
     finally:
         read.set()
@@ -115,7 +124,7 @@ def _deliver(connection: Connection, given: Values, samples: torch.Tensor, sent:
     for value in given:
         connection.send(Answer(samples.clone(), torch.from_numpy(value.copy()), 0.0))
     sent.set()
-    read.wait()  # what was sent is memory of this process, until it has been read
+    read.wait()  # the tensors sent are in the memory of this process until they have been read
 
 
 def received(connection: Connection, count: int) -> list[Answer]:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -53,6 +54,8 @@ BAD = [
     *[(Config(), "min_answers", value, "from 1 to the 10 clients that a round asks") for value in (0, -1, 11)],
     (Config(participation=0.25, clients=12), "min_answers", 4, "from 1 to the 3 clients that a round asks"),
     (Config(participation=0.01), "min_answers", 2, "from 1 to the 1 clients that a round asks"),
+    (Config(), "attack", "none", "flip or random"),
+    (Config(), "engine", "fast", "auto, contiguous, channels-last, compiled or batched"),
     (Config(public_size=100), "public_per_round", 101, "at most the 100 public samples"),
     (ScarletConfig(), "beta", 0.0, "more than 0"),
     (ScarletConfig(), "cache_duration", -1, "0 or more"),
@@ -88,10 +91,17 @@ def test_a_bad_value_is_an_error_of_one_line_that_names_it(good: object, name: s
     assert rule in text
 
 
+@pytest.mark.parametrize(("good", "name", "value", "rule"), [each for each in BAD if "codec" not in each])
+def test_the_error_knows_the_option_that_it_is_about(good: object, name: str, value: object, rule: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        replace(good, **{name: value})  # type: ignore[type-var]
+    assert caught.value.option == name
+
+
 def test_every_number_of_an_experiment_has_a_rule() -> None:
     ruled = {*AT_LEAST_1, *AT_LEAST_0, *POSITIVE, *SHARES_BELOW_1, *OF_THE_CLIENTS, *BITS}
-    numbers = {field.name for field in fields(Config) if "int" in str(field.type) or "float" in str(field.type)}
-    assert numbers == ruled
+    hints = get_type_hints(Config)
+    assert {name for name, hint in hints.items() if {int, float} & {hint, *get_args(hint)}} == ruled
 
 
 @pytest.mark.parametrize("name", AT_LEAST_1)

@@ -35,7 +35,7 @@ def test_a_preset_builds_every_method(name: str) -> None:
     assert methods.keys() == METHODS.keys()
     for method, options in methods.items():
         assert type(options) is METHODS[method].config
-        check_method(METHODS[method].build(options), config)
+        check_method(METHODS[method].build(options), config.asked)
 
 
 # The paper: its tables of data sets, of models and of hyper-parameters, and sections IV-A and IV-B; the batch size and

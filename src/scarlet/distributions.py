@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.errors import MessageError
 from scarlet.arrays import Values
+from scarlet.errors import MessageError
 
 # How far a row may be from a sum of 1. A float32 softmax over 1,000 classes is off by less than 1e-5.
 SUM_TOLERANCE = 1e-3

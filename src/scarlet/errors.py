@@ -11,11 +11,16 @@ class ScarletError(Exception):
 
 
 class ConfigError(ScarletError, ValueError):
-    """An option, or a combination of options, that cannot be run."""
+    """An option, or a combination of options, that cannot be run; the message begins with the option's name."""
+
+    @property
+    def option(self) -> str:
+        """The first word of the message: the name of the option that it is about, if it is about one."""
+        return str(self).partition(" ")[0].removeprefix("--").replace("-", "_")
 
 
 class DataError(ScarletError):
-    """A data set that is missing, truncated or corrupted."""
+    """A dataset that is missing, truncated or corrupted."""
 
 
 class MessageError(ScarletError):
@@ -29,9 +34,9 @@ class MessageError(ScarletError):
         return type(self), (str(self), self.reason)
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a name that is not in a list, with the nearest one that is."""
+def unknown(what: str, name: str, known: Iterable[str], see: str = "") -> ConfigError:
+    """The error for a name that is not in a list, with the nearest one that is, and the list or where to see it."""
     known = sorted(known)
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else "choose one of these"
-    return ConfigError(f"unknown {what} {name!r}: {hint} (known: {', '.join(known)})")
+    return ConfigError(f"unknown {what} {name!r}: {hint} ({see or 'known: ' + ', '.join(known)})")

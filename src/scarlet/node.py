@@ -18,7 +18,7 @@ from scarlet.protocol.state import arrays_of, restore
 from scarlet.store import Disk, Snapshot, Store
 
 _PART = "client"  # the only part of a node's checkpoint
-_MODEL = "model."  # what the names of the model's arrays begin with
+_MODEL = "model."  # the prefix of the model's arrays
 
 
 class ModelState(Protocol):
@@ -42,6 +42,7 @@ class Node:
         self._prepare = prepare  # computes once what the method's filter needs
         self._store = None if disk is None else Store(disk)
         self._saves = 0
+        self._unsaved = False  # the kept reply is not on disk, because writing failed
         saved = None if self._store is None else self._store.load()
         if saved is not None:
             self.restore(saved.parts[_PART])
@@ -49,16 +50,17 @@ class Node:
 
     def begin(self, downlink: bytes) -> Job | list[bytes]:
         """What to train, or what to send at once: the kept reply to the same downlink, or a request for a reset."""
-        return self.client.receive(downlink)
+        received = self.client.receive(downlink)
+        if self._unsaved and not isinstance(received, Job):
+            self._save()
+        return received
 
     def finish(self, job: Job, result: Result) -> list[bytes]:
         """The reply to a job; it is on disk, with all that the client remembers, when this returns."""
         if self.client.state.prepared is None:
             self.client.state.prepared = self._prepare()
         replies = self.client.reply(job, result)
-        if self._store is not None:
-            self._saves += 1
-            self._store.save(Snapshot(self._saves, {}, {_PART: self.arrays()}))
+        self._save()
         return replies
 
     def arrays(self) -> dict[str, Array]:
@@ -70,6 +72,14 @@ class Node:
         """Bring the client to a state that was saved."""
         restore(self.client.state, arrays)
         self.model.restore(model_part(arrays))
+
+    def _save(self) -> None:
+        if self._store is None:
+            return
+        self._unsaved = True
+        self._saves += 1
+        self._store.save(Snapshot(self._saves, {}, {_PART: self.arrays()}))
+        self._unsaved = False
 
 
 def model_part(arrays: Mapping[str, Array]) -> dict[str, Array]:

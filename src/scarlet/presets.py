@@ -47,8 +47,8 @@ def _experiment(
 ) -> Preset:
     """One of the paper's experiments (section IV-A), with the values of its last table.
 
-    The public set and the model are those that go with the private set, and are not named, so that they follow a
-    private set that is given beside the preset.
+    The public dataset and the model are not named: they follow from the private dataset, also where another one is
+    given beside the preset.
     """
     return Preset(
         name=f"{private}-a{alpha}",

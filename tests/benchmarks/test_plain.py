@@ -1,4 +1,4 @@
-"""The contestant 'plain' does the same work as ours, and learns the same."""
+"""The implementation 'plain' does the same work as ours, and reaches the same accuracy."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from benchmarks.plain import Answer, Cache, Images, Plain, PlainRound, _client, _Downlink, _start_worker, aggregate
 
 from scarlet import Config, ScarletConfig, run
+from scarlet.arrays import Labels
 from scarlet.data.datasets import Augment
-from scarlet.experiment.problem import prepare
+from scarlet.experiment.federation import prepare
 from scarlet.methods.scarlet import scarlet
-from scarlet.protocol.types import Labels
 from scarlet.records import RoundRecord
 
 OPTIONS = ScarletConfig(cache_duration=2)
@@ -33,11 +33,11 @@ TINY = Config(
 
 
 class InOneProcess(Plain):
-    """Plain without its pools, whose processes are slow to start."""
+    """Plain without its pools of processes, which are slow to start."""
 
     def _clients(self, downlink: _Downlink) -> list[Answer]:
-        _start_worker(self._site)
-        return [_client(client, self._site, downlink) for client in range(len(self._problem.private))]
+        _start_worker(self._files)
+        return [_client(client, self._files, downlink) for client in range(len(self._federation.data.train))]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[PlainRound], li
 
 
 @pytest.mark.xdist_group("plain")
-def test_plain_learns_what_ours_learns(both: tuple[list[PlainRound], list[RoundRecord]]) -> None:
+def test_plain_reaches_the_accuracy_of_ours(both: tuple[list[PlainRound], list[RoundRecord]]) -> None:
     plain, ours = both
     theirs = np.mean([each.server_accuracy for each in plain[-2:]])
     mine = np.mean([each.server_accuracy for each in ours[-2:] if each.server_accuracy is not None])

@@ -61,15 +61,15 @@ def mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         ),
         (["costs", "--client", "3"], "unknown option '--client': did you mean '--clients'?"),
         (["run", "scarlet", "--model", "resnet_20"], "unknown model 'resnet_20': did you mean 'resnet20'?"),
-        (["run", "scarlet", "--private", "mnist"], "unknown data set 'mnist': did you mean 'mnist5k'?"),
-        (["run", "scarlet", "--public", "digit"], "unknown data set 'digit': did you mean 'digits'?"),
+        (["run", "scarlet", "--private", "mnist"], "unknown dataset 'mnist': did you mean 'mnist5k'?"),
+        (["run", "scarlet", "--public", "digit"], "unknown dataset 'digit': did you mean 'digits'?"),
         (["run", "scarlet", "--codec", "refrence"], "unknown codec 'refrence': did you mean 'reference'?"),
         (["costs", "--codec", "refrence"], "unknown codec 'refrence': did you mean 'reference'?"),
         (["data", "lsit"], "unknown data command 'lsit': did you mean 'list'?"),
         (["run", "dsfl", "--preset", "cifar-a0.05"], "unknown preset 'cifar-a0.05': did you mean 'cifar10-a0.05'?"),
         (["compare", "dsfl", "--preset=papr"], "unknown preset 'papr': did you mean 'paper'?"),
         (["presets", "cifar100-0.05"], "unknown preset 'cifar100-0.05': did you mean 'cifar100-a0.05'?"),
-        (["data", "get", "cifar_10"], "unknown data set 'cifar_10': did you mean 'cifar10'?"),
+        (["data", "get", "cifar_10"], "unknown dataset 'cifar_10': did you mean 'cifar10'?"),
     ],
 )
 def test_an_unknown_name_is_named_and_the_nearest_suggested(
@@ -83,6 +83,8 @@ def test_an_unknown_name_is_named_and_the_nearest_suggested(
     [
         (["--alpha", "0"], "alpha must be more than 0, got 0"),
         (["--alpha", "-1"], "alpha must be more than 0, got -1"),
+        (["--alpha", "-1e-3"], "alpha must be more than 0, got -0.001"),
+        (["--alpha", "-inf"], "alpha must be more than 0, got -inf"),
         (["--alpha=nan"], "alpha must be more than 0, got nan"),
         (["--alpha=inf"], "alpha must be more than 0, got inf"),
         (["--cache-duration", "-1"], "cache_duration must be 0 or more, got -1; use 0 to switch caching off"),
@@ -99,7 +101,7 @@ def test_an_unknown_name_is_named_and_the_nearest_suggested(
         (["--public-size", "50", "--public-per-round", "51"], "public_per_round must be at most the 50 public samples"),
         (["--public-per-round", "1798"], "public_per_round must be at most the 1797 public samples in use, got 1798"),
         (["--clients", "4001"], "clients must be at most 4000, the number of private images, got 4001"),
-        (["--private", "digits"], "digits can serve as the public set only"),
+        (["--private", "digits"], "digits can serve as the public dataset only"),
     ],
 )
 def test_a_value_out_of_range_is_named_with_its_rule(arguments: list[str], named: str, mistake: Mistake) -> None:
@@ -236,12 +238,15 @@ def test_more_images_than_there_are_names_the_option_the_value_and_the_most(
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["run", "scarlet", "--rounds", "three"], ["--rounds", "three"]),
-        (["run", "scarlet", "--alpha", "small"], ["--alpha", "small"]),
-        (["run", "scarlet", "--on-expiry", "keep"], ["--on-expiry", "keep", "delete", "refresh"]),
-        (["run", "scarlet", "--rounds"], ["--rounds"]),
-        (["run", "scarlet", "--rounds", "3", "surplus"], ["surplus"]),
-        (["run", "scarlet", "-x"], ["-x"]),
+        (["run", "scarlet", "--rounds", "three"], ["--rounds must be a whole number, got 'three'"]),
+        (["run", "scarlet", "--seed=1.5"], ["--seed must be a whole number, got '1.5'"]),
+        (["run", "scarlet", "--alpha", "small"], ["--alpha must be a number, got 'small'"]),
+        (["run", "scarlet", "--on-expiry", "keep"], ["--on-expiry must be delete or refresh, got 'keep'"]),
+        (["run", "scarlet", "--rounds"], ["--rounds takes a value, got none; see scarlet run --help"]),
+        (["run", "scarlet", "--rounds", "--json"], ["--rounds takes a value, got none; see scarlet run --help"]),
+        (["run", "scarlet", "--json=yes"], ["--json takes no value, got 'yes'; leave the value out"]),
+        (["run", "scarlet", "--rounds", "3", "surplus"], ["unexpected argument 'surplus'", "see scarlet run --help"]),
+        (["run", "scarlet", "-x"], ["unexpected argument '-x'", "see scarlet run --help"]),
         (["run", "scarlet", "dsfl"], ["METHOD", "scarlet, dsfl"]),
         (["run"], ["METHOD", "scarlet, dsfl"]),
         (["compare"], ["METHOD", "scarlet, dsfl"]),
@@ -284,7 +289,7 @@ def test_costs_refuses_what_a_run_would_refuse(arguments: list[str], named: str,
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--durations", "5,x"], "durations must be whole numbers with commas between"),
+        (["--durations", "5,x"], "--durations must be whole numbers with commas between, such as 0,1,2, got '5,x'"),
         (["--durations=-1"], "cache_duration must be 0 or more, got -1"),
         (["--public-size", "10", "--public-per-round", "11"], "public_per_round must be at most the 10 public samples"),
         (["--rounds", "4", "--out", "no-folder/cache.html"], "out cannot be written: no-folder/cache.html"),
@@ -297,9 +302,9 @@ def test_simulate_cache_refuses_what_makes_no_sense(arguments: list[str], named:
 @pytest.mark.parametrize(
     ("seeds", "complaint"),
     [
-        ("0,x", "seeds must be whole numbers with commas between, such as 0,1,2, got '0,x'"),
-        ("0.5", "seeds must be whole numbers"),
-        ("", "seeds must be whole numbers"),
+        ("0,x", "--seeds must be whole numbers with commas between, such as 0,1,2, got '0,x'"),
+        ("0.5", "--seeds must be whole numbers"),
+        ("", "--seeds must be whole numbers"),
         ("1,2,1", "seeds must differ, got 1,2,1"),
         ("-1", "seeds? must be 0 or more, got -1"),
         ("0,-1", "seeds? must be 0 or more, got .*-1"),
@@ -364,10 +369,10 @@ def test_an_output_directory_that_is_a_file_is_refused(mistake: Mistake, tmp_pat
         ("list.json", "[1]", "config list.json must be a table of options, got list"),
         ("typo.toml", "roundz = 3", "unknown option in typo.toml 'roundz': did you mean 'rounds'?"),
         ("table.toml", "[options]\nrounds = 3", "unknown option in table.toml 'options'"),
-        ("type.toml", 'rounds = "three"', "rounds in type.toml must be int, got 'three'"),
-        ("half.toml", "rounds = 1.5", "rounds in half.toml must be int, got 1.5"),
-        ("bool.toml", "alpha = true", "alpha in bool.toml must be float, got True"),
-        ("choice.toml", 'on-expiry = "keep"', "on_expiry in choice.toml must be 'delete' or 'refresh', got 'keep'"),
+        ("type.toml", 'rounds = "three"', "rounds in type.toml must be a whole number, got 'three'"),
+        ("half.toml", "rounds = 1.5", "rounds in half.toml must be a whole number, got 1.5"),
+        ("bool.toml", "alpha = true", "alpha in bool.toml must be a number, got True"),
+        ("choice.toml", 'on-expiry = "keep"', "on_expiry in choice.toml must be delete or refresh, got 'keep'"),
         ("range.toml", "rounds = 0", "rounds must be 1 or more, got 0"),
         ("method.toml", "temperature = 0.1", "temperature in method.toml is for dsfl, and not for scarlet"),
     ],
@@ -408,6 +413,34 @@ def test_a_gpu_that_is_not_there_is_refused(
 def test_a_device_that_cannot_train_is_refused(device: str, mistake: Mistake) -> None:
     complaint = mistake("run", "scarlet", "--device", device, "--out", "out")
     assert complaint.startswith(f"device '{device}' cannot be used (")
+
+
+@pytest.mark.parametrize("command", [["run", "scarlet"], ["compare", "scarlet", "dsfl"]])
+def test_more_workers_than_the_machine_can_run_are_refused_before_data_is_looked_for(
+    command: list[str], mistake: Mistake
+) -> None:
+    complaint = mistake(*command, "--workers", "999", "--private", "cifar10", "--out", "out")
+    assert re.fullmatch(r"workers must be at most \d+ on this machine, .*, got 999; leave it out to use .*", complaint)
+
+
+def test_more_workers_than_the_machine_can_run_are_refused_by_resume(mistake: Mistake, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text('{"method": "dsfl", "private": "cifar10"}')
+    assert "got 999; leave it out" in mistake("resume", "run", "--workers", "999")
+
+
+def test_the_engine_that_was_removed_is_refused_with_the_remedy(mistake: Mistake) -> None:
+    assert mistake("run", "scarlet", "--engine", "native", "--out", "out") == (
+        "--engine must be auto, contiguous, channels-last, compiled or batched, got 'native'; "
+        "native was removed, use auto"
+    )
+    with pytest.raises(ConfigError, match=r"engine must be auto, .*, got 'native'; native was removed, use auto"):
+        Config(engine="native")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("command", ["bench", "chaos"])
+def test_a_command_that_was_removed_is_not_known(command: str, mistake: Mistake) -> None:
+    assert mistake(command).startswith(f"unknown command '{command}': ")
 
 
 def test_batched_is_refused_for_a_model_that_draws_by_itself(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:

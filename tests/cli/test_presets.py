@@ -28,7 +28,11 @@ SHARED = {
 @pytest.fixture
 def mine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A preset that runs in a moment."""
-    own = {"scarlet": {"beta": 1.1, "cache_duration": 4}, "cfd": {"uplink_bits": 2}, "dsfl": {"temperature": 0.3}}
+    own: dict[str, dict[str, Any]] = {
+        "scarlet": {"beta": 1.1, "cache_duration": 4},
+        "cfd": {"uplink_bits": 2},
+        "dsfl": {"temperature": 0.3},
+    }
     monkeypatch.setitem(PRESETS, "mine", Preset("mine", "for tests", SHARED, own))
 
 
@@ -115,7 +119,7 @@ def test_one_preset_is_shown_with_all_its_values(name: str) -> None:
 
 def test_one_experiment_names_the_public_set_and_the_model_that_go_with_it() -> None:
     said = call("presets", "cifar100-a0.05").out.splitlines()
-    assert said[-1] == "public set and model follow from the private set: tiny-imagenet, resnet32"
+    assert said[-1] == "public dataset and model of the private dataset: tiny-imagenet, resnet32"
 
 
 def test_json_is_all_that_presets_prints() -> None:
@@ -137,4 +141,4 @@ def test_presets_are_listed_without_waiting_for_torch() -> None:
 def test_the_help_of_run_and_compare_says_what_wins_over_a_preset() -> None:
     for command in ("run", "compare"):
         said = " ".join(call(command, "--help").out.split())
-        assert "--config wins over it, and the command line over both" in said
+        assert "--config overrides it, and the command line overrides both" in said

@@ -1,4 +1,4 @@
-"""Small data sets in the layouts of the real ones, drawn from a fixed generator."""
+"""Small datasets in the layouts of the real ones, drawn from a fixed generator."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_more_public_images_than_there_are_is_a_one_line_error(size: int) -> Non
 
 
 def test_a_public_only_set_cannot_be_private() -> None:
-    with pytest.raises(ConfigError, match=r"^digits can serve as the public set only; .*mnist5k.*$"):
+    with pytest.raises(ConfigError, match=r"^digits can serve as the public dataset only; .*mnist5k.*$"):
         load_private("digits", NOWHERE)
 
 

@@ -198,7 +198,7 @@ def test_a_tar_member_outside_its_folder_is_refused(shelf: Shelf, store: Path, m
 def test_what_is_there_but_not_whole_is_never_overwritten(store: Path) -> None:
     folder = write_cifar10(store)
     before = (folder / "data_batch_1").read_bytes()
-    with pytest.raises(DataError, match=r"not the whole set\); move it away"):
+    with pytest.raises(DataError, match=r"not the whole dataset\); move it away"):
         get("cifar10", store)
     assert (folder / "data_batch_1").read_bytes() == before
 
@@ -209,7 +209,7 @@ def test_an_embedded_set_needs_no_download(store: Path) -> None:
 
 
 def test_an_unknown_set_cannot_be_fetched(store: Path) -> None:
-    with pytest.raises(ConfigError, match="unknown data set 'mnist'"):
+    with pytest.raises(ConfigError, match="unknown dataset 'mnist'"):
         get("mnist", store)
 
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scarlet.data import class_counts, partition, partition_figure, split_test
-from scarlet.data.shares import Shares
 from scarlet.data.source import Integers
 from scarlet.errors import ConfigError
 from scarlet.rng import stream
@@ -262,19 +261,3 @@ def test_what_is_refused_without_sharing_names_it_as_a_remedy() -> None:
 def test_a_client_cannot_hold_more_images_than_there_are_even_if_they_are_shared(size: int) -> None:
     with pytest.raises(ConfigError, match=f"samples_per_client must be from 1 to 100, .* got {size}"):
         partition(np.repeat(np.arange(4), 25), 10, 1.0, generator(0), size, shared=True)
-
-
-@given(lists=st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), min_size=1, max_size=6))
-def test_lists_of_images_are_the_same_in_files(
-    lists: list[list[int]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder, arrays = tmp_path_factory.mktemp("shares"), [np.array(each, np.int64) for each in lists]
-    if not any(lists):
-        arrays[0] = np.array([7])
-    Shares.save(arrays, folder, "private")
-    found = Shares(folder, "private")
-    assert len(found) == len(arrays)
-    assert [each.tolist() for each in found] == [each.tolist() for each in arrays]
-    assert [each.tolist() for each in found[1:]] == [each.tolist() for each in arrays[1:]]
-    with pytest.raises(IndexError):
-        found[len(arrays)]

@@ -1,0 +1,1 @@
+"""The fault simulator: federations under random faults, through the real server, client, codec and store."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from scarlet.arrays import Images, Labels
 from scarlet.methods.cfd import CfdConfig, cfd
 from scarlet.methods.comet import CometConfig, comet
 from scarlet.methods.dsfl import DsflConfig, dsfl
@@ -15,32 +16,30 @@ from scarlet.methods.individual import IndividualConfig, individual
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.methods.selective_fd import SelectiveFdConfig, selective_fd
 from scarlet.protocol.cache import OnExpiry
-from scarlet.protocol.federation import Federation
-from scarlet.protocol.method import Answer, Kept, Method
-from scarlet.protocol.types import Images, Labels
+from scarlet.protocol.method import Filter, Method, Prepared
 
-Draw = Callable[[np.random.Generator, Federation], Method]
+Draw = Callable[[np.random.Generator, int], Method]  # (generator, clients that a round asks)
 
 
 @dataclass(frozen=True, slots=True)
-class Choosy(Answer):
-    """Stands for the density ratio of Selective-FD: a client answers a random share of the samples, at times none."""
+class RandomShare(Filter):
+    """Replaces the density ratio of Selective-FD: a client answers a random share of the samples, at times none."""
 
     share: float
 
-    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Kept:
+    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Prepared:
         return {"accepted": rng.random(len(public)) < self.share * (rng.random() < 0.8)}
 
-    def __call__(self, labels: Labels, kept: Kept) -> Labels:
-        accepted = kept["accepted"][labels.index].astype(np.bool_)
+    def __call__(self, labels: Labels, prepared: Prepared) -> Labels:
+        accepted = prepared["accepted"][labels.index].astype(np.bool_)
         return Labels(labels.index[accepted], labels.value[accepted])
 
 
-def _scarlet(rng: np.random.Generator, federation: Federation) -> Method:
+def _scarlet(rng: np.random.Generator, asked: int) -> Method:
     return scarlet(ScarletConfig(beta=1.5, cache_duration=int(rng.integers(0, 6)), on_expiry=_expiry(rng)))
 
 
-def _cfd(rng: np.random.Generator, federation: Federation) -> Method:
+def _cfd(rng: np.random.Generator, asked: int) -> Method:
     return cfd(
         CfdConfig(
             cache_duration=_duration(rng),
@@ -54,17 +53,17 @@ def _cfd(rng: np.random.Generator, federation: Federation) -> Method:
     )
 
 
-def _comet(rng: np.random.Generator, federation: Federation) -> Method:
-    clusters = int(rng.integers(1, 1 + min(3, federation.asked)))
+def _comet(rng: np.random.Generator, asked: int) -> Method:
+    clusters = int(rng.integers(1, 1 + min(3, asked)))
     if rng.random() < 0.3:
         return comet(CometConfig(clusters=clusters, assign="server"))
     return comet(CometConfig(clusters=clusters, cache_duration=_duration(rng), on_expiry=_expiry(rng)))
 
 
-def _selective_fd(rng: np.random.Generator, federation: Federation) -> Method:
+def _selective_fd(rng: np.random.Generator, asked: int) -> Method:
     tau = float(rng.choice([2.0, 1.0, 0.3]))
     method = selective_fd(SelectiveFdConfig(cache_duration=_duration(rng), on_expiry=_expiry(rng), tau_server=tau))
-    return replace(method, answer=Choosy(float(rng.random())))
+    return replace(method, filter=RandomShare(float(rng.random())))
 
 
 def _duration(rng: np.random.Generator) -> int:
@@ -78,10 +77,10 @@ def _expiry(rng: np.random.Generator) -> OnExpiry:
 
 METHODS: dict[str, Draw] = {
     "scarlet": _scarlet,
-    "dsfl": lambda rng, federation: dsfl(DsflConfig()),
+    "dsfl": lambda rng, asked: dsfl(DsflConfig()),
     "cfd": _cfd,
     "comet": _comet,
     "selective-fd": _selective_fd,
-    "fedavg": lambda rng, federation: fedavg(FedavgConfig()),
-    "individual": lambda rng, federation: individual(IndividualConfig()),
+    "fedavg": lambda rng, asked: fedavg(FedavgConfig()),
+    "individual": lambda rng, asked: individual(IndividualConfig()),
 }

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from scarlet.arrays import Array, Index, Labels, Values
+from scarlet.job import Job, Result
+from scarlet.node import Node
+from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.client import Client
-from scarlet.protocol.federation import Federation
-from scarlet.protocol.method import Method
-from scarlet.protocol.persist import client_arrays, restore_client, restore_server, server_arrays, server_numbers
-from scarlet.protocol.schedule import Known, Rules
-from scarlet.protocol.server import Server
-from scarlet.protocol.types import Index, Job, Labels, Result, Uplink, Values
+from scarlet.protocol.codec import Codec, Context
+from scarlet.protocol.method import Method, Prepared
+from scarlet.protocol.server import Participation, Server
+from scarlet.protocol.state import arrays_of, restore
+from scarlet.protocol.uplink.delta import DeltaAnswer
 from scarlet.rng import stream
 from scarlet.store import Snapshot, Store
-from scarlet.wire.codec import Codec
-from scarlet.wire.codecs import codec
-from scarlet.wire.ledger import Ledger
+from scarlet.wire.ledger import COLUMNS, Bytes, Ledger
+from scarlet.wire.quantise import quantise
 from tests.faults.disk import SimulatedDisk
 
-_FEATURES = 4
+FEATURES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,134 +32,134 @@ class World:
     """What all nodes of a federation share."""
 
     method: Method
-    federation: Federation
-    codec: str
-    features: npt.NDArray[np.float32]  # [P, 4]: the public set
+    agreement: Agreement
+    participation: Participation
+    codec: Codec
+    public: Values  # f32[P, FEATURES]: the public dataset
 
-    def wire(self) -> Codec:
-        """How messages become bytes."""
-        bits = self.method.uplink_bits, self.method.downlink_bits
-        return codec(self.codec, *bits, classes=self.federation.classes)
+    def model(self) -> LinearModel:
+        return LinearModel(self.public, self.agreement.classes)
 
-    def start(self) -> npt.NDArray[np.float32]:
-        """The weights that every model starts from."""
-        return np.zeros((_FEATURES, self.federation.classes), np.float32)
 
-    def predict(self, weights: npt.NDArray[np.float32], index: Index) -> Values:
-        """The soft-labels of a linear model."""
-        scores = self.features[index] @ weights
+class LinearModel:
+    """Multinomial logistic regression; distillation is one step of gradient descent."""
+
+    def __init__(self, public: Values, classes: int) -> None:
+        self._public = public
+        self.weights = np.zeros((FEATURES, classes), np.float32)
+
+    def arrays(self) -> Mapping[str, Array]:
+        return {"weights": self.weights}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        self.weights = arrays["weights"].astype(np.float32)
+
+    def learn(self, labels: Labels, round: int = 0) -> None:
+        if len(labels.index):
+            error = labels.value - self.predict(labels.index)
+            step = self._public[labels.index].T @ error / len(labels.index)
+            self.weights = (self.weights + step).astype(np.float32)
+
+    def predict(self, index: Index) -> Values:
+        scores = self._public[index] @ self.weights
         raised = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
         return np.asarray(raised / raised.sum(axis=1, keepdims=True), np.float32)
 
-    def distil(self, weights: npt.NDArray[np.float32], labels: Labels) -> npt.NDArray[np.float32]:
-        """One step of gradient descent towards soft-labels."""
-        if not len(labels.index):
-            return weights
-        error = labels.value - self.predict(weights, labels.index)
-        return np.asarray(weights + self.features[labels.index].T @ error / len(labels.index), np.float32)
+    def parameters(self) -> Values:
+        return self.weights.ravel()
+
+    def load(self, parameters: Values) -> None:
+        self.weights = parameters.reshape(self.weights.shape)
+
+    def train(self, job: Job, rng: np.random.Generator) -> None:
+        """Distil a job's teacher, then add a random step, which stands for training on private data."""
+        teacher = job.teacher
+        if job.choose is not None:
+            teacher = job.choose(teacher, self.predict(teacher.index))
+        if job.restart:
+            self.weights = np.zeros_like(self.weights)
+        if job.parameters is not None:
+            self.load(job.parameters)
+        self.learn(teacher)
+        step = rng.normal(size=self.weights.shape) * (rng.random() < 0.8)  # at times there is nothing new to learn
+        self.weights = (self.weights + step).astype(np.float32)
 
 
 class ClientNode:
     """A client process: it forgets at a crash all that its disk does not hold."""
 
     def __init__(self, world: World, number: int, disk: SimulatedDisk) -> None:
-        self.world = world
-        self.number = number
-        self.disk = disk
+        self.world, self.number, self.disk = world, number, disk
         self.said: dict[bytes, Labels | Values] = {}  # answer -> all that it says, for the judge
         self.unsent: dict[bytes, int] = {}  # answer -> labels in it that were not sent again
         self.boot()
 
     def boot(self) -> None:
         """Start the process anew from its disk."""
-        federation = self.world.federation
-        self.client = Client(self.number, self.world.method, federation, self.world.wire())
-        self.weights = self.world.start()
-        self.store = Store(self.disk)
-        self.saves = 0
-        snapshot = self.store.load()
-        if snapshot is not None:
-            arrays = snapshot.parts["client"]
-            restore_client(self.client.state, arrays)
-            self.weights = arrays["weights"].astype(np.float32)
-            self.saves = snapshot.number
+        world, self.model = self.world, self.world.model()
+        client = Client(self.number, world.method, world.agreement, world.codec)
+        self.node = Node(client, self.model, self._prepare, self.disk)
+
+    def _prepare(self) -> Prepared:
+        rng = stream(self.world.agreement.seed, "node", client=self.number, purpose="prepare")
+        images = self.world.public.reshape(-1, 1, 2, 2)
+        return self.world.method.filter.prepare(images[: 1 + self.number], images, rng)
 
     def work(self, job: Job) -> list[bytes]:
-        """Learn, answer, and have it on disk before the answer leaves."""
-        world, method, state = self.world, self.world.method, self.client.state
-        if state.kept is None:
-            rng = stream(world.federation.seed, "node", client=self.number, purpose="prepare")
-            public = world.features.reshape(-1, 1, 2, 2)
-            state.kept = method.answer.prepare(public[: 1 + self.number], public, rng)
-        rng = stream(world.federation.seed, "node", client=self.number, round=job.round, attempt=job.attempt)
-        teacher, start = job.teacher, self.weights if not method.restart else world.start()
-        if method.adopt is not None and not method.personal:
-            teacher = method.adopt(teacher, world.predict(self.weights, teacher.index))
-        if job.parameters is not None:
-            start = job.parameters.reshape(start.shape)
-        learned = world.distil(start, teacher)
-        step = rng.normal(size=learned.shape) * (rng.random() < 0.8)  # the client's own data, if there is anything new
-        self.weights = (learned + step).astype(np.float32)
-        value, metrics = world.predict(self.weights, job.request), {"accuracy": float(rng.random())}
-        if method.exchange == "weights":
-            messages = self.client.reply(job, Result(value, metrics, self.number + 1, self.weights.ravel()))
-            self.said[messages[0]] = self.weights.ravel()
-        else:
-            messages = self.client.reply(job, Result(value, metrics))
-            answered = method.answer(Labels(job.request, value), state.kept)
-            heard = self.client.codec.heard_by_server(answered.value)
-            self.said[messages[0]] = Labels(answered.index, heard)
-            answer = self.client.codec.decode(messages[0], Known(Rules(method, world.federation), job.request))
-            assert isinstance(answer, Uplink)
-            self.unsent[messages[0]] = len(answer.same)
-        self.saves += 1
-        arrays = client_arrays(self.client.state) | {"weights": self.weights}
-        self.store.save(Snapshot(self.saves, {}, {"client": arrays}))
-        return messages
+        """Train, and answer."""
+        rng = stream(self.world.agreement.seed, "node", client=self.number, round=job.round, attempt=job.attempt)
+        self.model.train(job, rng)
+        result = Result(
+            value=self.model.predict(job.request),
+            metrics={"accuracy": float(rng.random())},
+            samples=self.number + 1,
+            parameters=self.model.parameters() if job.send_parameters else None,
+        )
+        try:
+            return self.node.finish(job, result)
+        finally:  # a client that crashes may have saved its answer, and will then send it
+            self._note(job, result)
+
+    def _note(self, job: Job, result: Result) -> None:
+        """Remember for the judge what an answer says."""
+        state, codec = self.node.client.state, self.world.codec
+        answer = state.reply[0]
+        if result.parameters is not None:
+            self.said[answer] = result.parameters
+            return
+        labels = self.world.method.filter(Labels(job.request, result.value), state.prepared or {})
+        self.said[answer] = Labels(labels.index, quantise(labels.value, codec.uplink_bits))
+        message = codec.decode(answer, Context(job.request))
+        self.unsent[answer] = len(message.same) if isinstance(message, DeltaAnswer) else 0
 
 
 class ServerNode:
-    """The server process, which is also its own learner."""
+    """The server process."""
 
     def __init__(self, world: World, disk: SimulatedDisk) -> None:
-        self.world = world
-        self.disk = disk
+        self.world, self.disk = world, disk
         self.saved = 0  # the newest checkpoint that was reported as written
         self.boot()
 
     def boot(self) -> None:
         """Start the process anew from its disk."""
-        self.weights = self.world.start()
-        self.server = Server(self.world.method, self.world.federation, self.world.wire(), Ledger(), self)
+        world, self.model = self.world, self.world.model()
+        learner = self.model if world.method.server_learns else None
+        self.server = Server(world.method, world.agreement, world.codec, Ledger(), learner, world.participation)
         self.store = Store(self.disk)
         self.saves = 0
         snapshot = self.store.load()
         if snapshot is not None:
-            arrays = snapshot.parts["server"]
-            restore_server(self.server.state, self.server.ledger, arrays, snapshot.meta)
-            self.weights = arrays["weights"].astype(np.float32)
+            restore(self.server.state, snapshot.parts["server"])
+            self.model.restore(snapshot.parts["model"])
+            totals: Any = snapshot.meta["ledger"]
+            self.server.ledger.total = {column: Bytes(**totals[column]) for column in COLUMNS}
             self.saves = snapshot.number
-
-    def learn(self, labels: Labels, round: int) -> None:
-        """Distil the round's labels."""
-        self.weights = self.world.distil(self.weights, labels)
-
-    def predict(self, index: Index) -> Values:
-        """The model's own soft-labels."""
-        return self.world.predict(self.weights, index)
-
-    def parameters(self) -> Values:
-        """The model in one row."""
-        return self.weights.ravel()
-
-    def load(self, parameters: Values) -> None:
-        """Replace the model."""
-        self.weights = parameters.reshape(self.weights.shape)
 
     def save(self) -> None:
         """Have the closed round on disk before anybody hears of it."""
         self.saves += 1
-        arrays = server_arrays(self.server.state) | {"weights": self.weights}
-        numbers = server_numbers(self.server.state, self.server.ledger)
-        self.store.save(Snapshot(self.saves, numbers, {"server": arrays}))
+        ledger = {column: asdict(total) for column, total in self.server.ledger.total.items()}
+        parts = {"server": arrays_of(self.server.state), "model": self.model.arrays()}
+        self.store.save(Snapshot(self.saves, {"ledger": ledger}, parts))
         self.saved = self.saves

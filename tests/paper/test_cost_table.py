@@ -11,7 +11,7 @@ from scarlet.methods.registry import METHODS as METHODS_BY_NAME
 from scarlet.models.registry import model_factory
 from scarlet.protocol.cache import OnExpiry
 from scarlet.protocol.method import Method
-from tests.protocol.federation import FEDERATION, METHODS, Town
+from tests.protocol.federation import AGREEMENT, METHODS, Federation
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +75,12 @@ def test_fedavg_sends_a_resnet20_in_both_directions(table: dict[str, Cost]) -> N
 @pytest.mark.parametrize("method", ["cfd", "comet", "selective-fd"])
 def test_caching_saves_two_fifths_by_deletion_and_more_than_half_by_refreshing(method: str) -> None:
     entry = METHODS_BY_NAME[method]
-    federation = replace(FEDERATION, public_size=1_000, public_per_round=100, classes=10)
+    agreement = replace(AGREEMENT, public_size=1_000, public_per_round=100, classes=10)
 
     def total(duration: int, on_expiry: OnExpiry) -> int:
         chosen = entry.build(entry.config(cache_duration=duration, on_expiry=on_expiry))
         share = CostsConfig().kept_share if method == "selective-fd" else 1.0
-        return play(chosen, federation, 600, "reference", kept_share=share).total
+        return play(chosen, agreement, 600, "reference", kept_share=share).total
 
     without = total(0, "delete")
     assert 0.35 < 1 - total(25, "delete") / without < 0.5
@@ -97,13 +97,13 @@ def test_refresh_saves_two_fifths_of_scarlets_uplink_in_the_long_run() -> None:
 
 @pytest.mark.parametrize("method", [build() for build in METHODS.values()], ids=METHODS)
 def test_one_client_that_stands_for_all_costs_as_much_as_all_together(method: Method) -> None:
-    town, uplink, downlink = Town(method), [], []
+    federation, uplink, downlink = Federation(method), [], []
     for _ in range(20):
-        town.play()
-        uplink.append(town.ledger.round_total("uplink").payload)
-        downlink.append(town.ledger.round_total("downlink").payload)
-    traffic = play(method, FEDERATION, 20, "reference")
+        federation.play()
+        uplink.append(federation.ledger.round_total("uplink").payload)
+        downlink.append(federation.ledger.round_total("downlink").payload)
+    traffic = play(method, AGREEMENT, 20, "reference")
     assert traffic.uplink.tolist() == uplink
     assert traffic.downlink.tolist() == downlink
     assert not traffic.catch_up.any()
-    assert traffic.total == town.ledger.cumulative_payload
+    assert traffic.total == federation.ledger.cumulative_payload

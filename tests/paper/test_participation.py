@@ -15,15 +15,16 @@ import pytest
 from scarlet.experiment.costs import Cost, CostsConfig, Traffic, costs, play
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet
+from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.cache import OnExpiry
-from scarlet.protocol.federation import Federation
+from scarlet.protocol.server import Participation
 from scarlet.wire.ledger import Column
-from tests.protocol.federation import METHODS, Town
+from tests.protocol.federation import METHODS, Federation
 
 SHARES = (0.1, 0.3, 0.5, 0.7, 1.0)
 ROUNDS = 300
 D = 50
-PAPER = Federation(clients=100, public_size=10_000, public_per_round=1_000, classes=10, seed=0)
+PAPER = Agreement(clients=100, public_size=10_000, public_per_round=1_000, classes=10, seed=0)
 
 SMALL = replace(PAPER, clients=10, public_size=1_000, public_per_round=100)  # a tenth of it, for longer
 LONG = 700
@@ -33,9 +34,9 @@ each_mode = pytest.mark.parametrize("on_expiry", ["delete", "refresh"])
 
 
 @cache
-def traffic(federation: Federation, p: float, duration: int, on_expiry: OnExpiry, rounds: int = ROUNDS) -> Traffic:
+def traffic(agreement: Agreement, p: float, duration: int, on_expiry: OnExpiry, rounds: int = ROUNDS) -> Traffic:
     method = scarlet(ScarletConfig(cache_duration=duration, on_expiry=on_expiry))
-    return play(method, replace(federation, participation=p), rounds, "reference")
+    return play(method, agreement, rounds, "reference", Participation(p))
 
 
 def both_ways(played: Traffic) -> npt.NDArray[np.int64]:
@@ -85,7 +86,7 @@ def test_without_caching_a_round_costs_p_times_11_2_megabytes_signals_counted(p:
 
 @each_share
 def test_ds_fl_costs_p_times_10_4_megabytes_a_round(p: float) -> None:
-    played = play(dsfl(DsflConfig()), replace(PAPER, participation=p), 20, "reference")
+    played = play(dsfl(DsflConfig()), PAPER, 20, "reference", Participation(p))
     asked = round(100 * p)
     assert set(played.uplink.tolist()) == {asked * 1_000 * 48}
     assert set(played.downlink[1:].tolist()) == {asked * 1_000 * (40 + 8 + 8)}
@@ -101,18 +102,18 @@ def test_caching_with_catch_up_at_p_0_1_is_far_below_the_papers_9_99_gigabytes(o
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("p", [0.25, 0.5, 0.9])
 def test_what_is_played_costs_as_much_as_real_clients_do(method: str, p: float) -> None:
-    federation = Federation(clients=8, public_size=24, public_per_round=8, classes=3, seed=5, participation=p)
-    town = Town(METHODS[method](), federation)
+    agreement = Agreement(clients=8, public_size=24, public_per_round=8, classes=3, seed=5)
+    federation = Federation(METHODS[method](), agreement, Participation(p))
     counted: dict[Column, list[int]] = {"uplink": [], "downlink": [], "catch_up": []}
     for _ in range(40):
-        town.play()
+        federation.play()
         for column, payloads in counted.items():
-            payloads.append(town.ledger.round_total(column).payload)
-    played = play(METHODS[method](), federation, 40, "reference")
+            payloads.append(federation.ledger.round_total(column).payload)
+    played = play(METHODS[method](), agreement, 40, "reference", Participation(p))
     assert played.uplink.tolist() == counted["uplink"]
     assert played.catch_up.tolist() == counted["catch_up"]
     assert played.downlink.tolist() == (np.array(counted["downlink"]) + counted["catch_up"]).tolist()
-    assert played.total == town.ledger.cumulative_payload
+    assert played.total == federation.ledger.cumulative_payload
 
 
 def test_the_table_names_the_share_and_counts_catch_up_inside_the_downlink() -> None:
@@ -122,7 +123,7 @@ def test_the_table_names_the_share_and_counts_catch_up_inside_the_downlink() -> 
     cost = rows["scarlet"]
     assert 0 < cost.catch_up_mb.mean < cost.downlink_mb.mean
     assert rows["dsfl"].catch_up_mb.max == 0
-    federation = Federation(10, 100, 10, 10, seed=0, participation=0.3)
-    played = play(scarlet(ScarletConfig(cache_duration=50, on_expiry="delete")), federation, 50, "reference")
+    method = scarlet(ScarletConfig(cache_duration=50, on_expiry="delete"))
+    played = play(method, Agreement(10, 100, 10, 10, seed=0), 50, "reference", Participation(0.3))
     assert cost.downlink_mb.mean == pytest.approx(played.downlink[1:].mean() / 1e6)
     assert cost.total_gb == pytest.approx((played.uplink.sum() + played.downlink.sum()) / 1e9)

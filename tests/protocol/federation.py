@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
 
+from scarlet.arrays import Array, Images, Index, Labels, Values
+from scarlet.job import Job, Result
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet
+from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.cache import CacheTable
 from scarlet.protocol.client import Client
-from scarlet.protocol.federation import Federation
-from scarlet.protocol.method import Answer, Kept, Method
-from scarlet.protocol.server import ClosedRound, Learner, Server
-from scarlet.protocol.types import CatchUp, Images, Index, Job, Labels, Result, Uplink, Values
+from scarlet.protocol.codec import Context
+from scarlet.protocol.codecs import codec
+from scarlet.protocol.method import Filter, Method, Prepared
+from scarlet.protocol.server import ALL_CLIENTS, ClosedRound, Participation, Server
+from scarlet.protocol.slots import Learner
+from scarlet.protocol.state import arrays_of, restore
+from scarlet.protocol.uplink.labels import Answer
 from scarlet.rng import stream
 from scarlet.wire import frame
 from scarlet.wire.ledger import COLUMNS, Column, Ledger
-from scarlet.wire.reference import Reference
 
-FEDERATION = Federation(clients=4, public_size=24, public_per_round=8, classes=3, seed=5)
+AGREEMENT = Agreement(clients=4, public_size=24, public_per_round=8, classes=3, seed=5)
 METHODS: dict[str, Callable[[], Method]] = {
     "scarlet, delete": lambda: scarlet(ScarletConfig(beta=1.5, cache_duration=4, on_expiry="delete")),
     "scarlet, refresh": lambda: scarlet(ScarletConfig(beta=1.5, cache_duration=4, on_expiry="refresh")),
@@ -32,30 +38,30 @@ Say = Callable[[int, int, Index, int], Values]  # (client, round, samples, N) ->
 Arrange = Callable[[list[Reply]], list[Reply]]  # what the transport does to the replies of a round
 
 
-def soft_labels(client: int, round: int, index: Index, classes: int = FEDERATION.classes) -> Values:
-    """What a client says of each sample in a round: random, and the same whenever it is asked."""
+def soft_labels(client: int, round: int, index: Index, classes: int = AGREEMENT.classes) -> Values:
+    """A client's soft-labels in a round: random, and the same whenever it is asked."""
     rng = stream(99, "labels", client=client, round=round)
-    table = rng.dirichlet([0.3] * classes, FEDERATION.public_size).astype(np.float32)
+    table = rng.dirichlet([0.3] * classes, AGREEMENT.public_size).astype(np.float32)
     return table[index]
 
 
-def few_labels(client: int, round: int, index: Index, classes: int = FEDERATION.classes) -> Values:
-    """What a client says where it hardly ever changes its mind: of a sample the same in five rounds of six."""
+def few_labels(client: int, round: int, index: Index, classes: int = AGREEMENT.classes) -> Values:
+    """The soft-labels of a client that hardly ever changes its mind: a sample's are the same in five rounds of six."""
     best = ((round + index + client) // 6 + 2 * index + client) % classes
     return np.asarray(0.8 * np.eye(classes)[best] + 0.2 / classes, np.float32)
 
 
 def weights(client: int, round: int, count: int) -> Values:
-    """What a client's model is in a round, where models are exchanged."""
+    """A client's model in a round, where models are exchanged."""
     return stream(99, "weights", client=client, round=round).normal(size=count).astype(np.float32)
 
 
 class Table:
-    """Stands for the server's model: a soft-label for each public sample, half of it from the last lesson."""
+    """Stands for the server's model: a soft-label for each public sample, half of it from what it learned last."""
 
-    def __init__(self, federation: Federation = FEDERATION) -> None:
-        self.value = np.full((federation.public_size, federation.classes), 1 / federation.classes, np.float32)
-        self.learned: Labels | None = None  # the last lesson
+    def __init__(self, agreement: Agreement = AGREEMENT) -> None:
+        self.value = np.full((agreement.public_size, agreement.classes), 1 / agreement.classes, np.float32)
+        self.learned: Labels | None = None  # last
 
     def learn(self, labels: Labels, round: int) -> None:
         self.learned = labels
@@ -71,44 +77,60 @@ class Table:
         self.value = parameters.reshape(self.value.shape)
 
 
-class Knowing(Answer):
-    """A client answers the samples that it is said to know; `Town.know` says so."""
+class Knowing(Filter):
+    """A client answers the samples that it is said to know; `Federation.know` says so."""
 
-    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Kept:
+    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Prepared:
         return {}
 
-    def __call__(self, labels: Labels, kept: Kept) -> Labels:
-        known = kept["known"][labels.index].astype(np.bool_)
+    def __call__(self, labels: Labels, prepared: Prepared) -> Labels:
+        known = prepared["known"][labels.index].astype(np.bool_)
         return Labels(labels.index[known], labels.value[known])
 
 
-class Town:
+def drawing(method: Method, *rounds: list[int]) -> Method:
+    """The method with the samples of each round given instead of drawn."""
+    left = iter(rounds)
+    return replace(method, select=lambda rng, size, count: np.array(next(left), np.int64))
+
+
+class Federation:
     """A server and its clients, round by round; a client whose cache differs is reset, as a transport would have it."""
 
     def __init__(
         self,
         method: Method,
-        federation: Federation = FEDERATION,
+        agreement: Agreement = AGREEMENT,
+        participation: Participation = ALL_CLIENTS,
+        *,
         learner: Learner | None = None,
         say: Say = soft_labels,
+        coding: str = "reference",
     ) -> None:
-        self.ledger, self.federation, self.say = Ledger(), federation, say
-        self.codec = Reference(method.uplink_bits, method.downlink_bits)
-        self.server = Server(method, federation, self.codec, self.ledger, learner)
-        self.clients = [self.new_client(number) for number in range(federation.clients)]
+        self.method, self.agreement, self.say = method, agreement, say
+        self.asked = participation.asked(agreement.clients)  # clients, in each round
+        self.ledger = Ledger()
+        self.codec = codec(coding, method, agreement)
+        self.server = Server(method, agreement, self.codec, self.ledger, learner, participation)
+        self.clients = [self.new_client(number) for number in range(agreement.clients)]
         self.jobs: list[Job] = []  # of the clients that were asked, in their order
-        self.resyncs: list[int] = []  # who said in this round that its cache differs
+        self.resyncs: list[int] = []  # whose cache differed in this round
         self.handed: dict[int, dict[Column, int]] = {}  # bytes of the last round that were handed over
 
     def new_client(self, number: int) -> Client:
         """A client that remembers nothing."""
-        return Client(number, self.server.method, self.federation, self.codec)
+        return Client(number, self.method, self.agreement, self.codec)
+
+    def restore_client(self, number: int, arrays: Mapping[str, Array]) -> None:
+        """Put a client in the place of one, with a state that was saved."""
+        self.clients[number] = self.new_client(number)
+        restore(self.clients[number].state, arrays)
 
     def know(self, known: Mapping[int, Collection[int]]) -> None:
-        """Which samples each client answers from now on, where the method's answer is `Knowing`; others know all."""
+        """Which samples each client answers from now on, where the method's filter is `Knowing`; others know all."""
         for client in self.clients:
-            samples = known.get(client.number, range(self.federation.public_size))
-            client.state.kept = {"known": np.isin(np.arange(self.federation.public_size), list(samples))}
+            samples = known.get(client.number, range(self.agreement.public_size))
+            client.state.prepared = {"known": np.isin(np.arange(self.agreement.public_size), list(samples))}
 
     def open(self) -> None:
         """Everybody who is asked gets the round's downlink."""
@@ -120,8 +142,7 @@ class Town:
         """Hand downlinks over, and pass on whatever comes back at once."""
         for number, downlink in downlinks.items():
             for data in frame.split(downlink):
-                caught_up = isinstance(self.codec.decode(data), CatchUp)
-                self._count(number, "catch_up" if caught_up else "downlink", data)
+                self._count(number, self.codec.layout_of(frame.unwrap(data).kind).column, data)
             task = self.clients[number].receive(downlink)
             if isinstance(task, Job):
                 self.jobs.append(task)
@@ -133,33 +154,42 @@ class Town:
         if resets := self.server.resets():
             self.deliver(resets)
 
+    def result(self, job: Job) -> Result:
+        """What training would come to."""
+        result = Result(self.say(job.client, job.round, job.request, self.agreement.classes), {"loss": 0.5})
+        if job.parameters is None:
+            return result
+        return replace(result, samples=1 + job.client, parameters=weights(job.client, job.round, len(job.parameters)))
+
     def replies(self, silent: Collection[int] = ()) -> list[Reply]:
         """What everybody answers; nobody knows the silent samples."""
         replies = []
         for job in self.jobs:
-            value = self.say(job.client, job.round, job.request, self.federation.classes)
-            result = Result(value, {"loss": 1 / (1 + job.client)})
-            if job.parameters is not None:
-                trained = weights(job.client, job.round, len(job.parameters))
-                result = replace(result, samples=1 + job.client, parameters=trained)
-            uplink, report = self.clients[job.client].reply(job, result)
+            result = replace(self.result(job), metrics={"loss": 1 / (1 + job.client)})
+            answer, report = self.clients[job.client].reply(job, result)
             if silent:
                 known = ~np.isin(job.request, list(silent))
-                labels = Labels(job.request[known], value[known])
-                uplink = self.codec.encode(Uplink(job.round, job.attempt, job.client, labels))
-            replies += [(job.client, uplink), (job.client, report)]
-            self._count(job.client, "uplink", uplink)
+                labels = Labels(job.request[known], result.value[known])
+                answer = self.codec.encode(Answer(job.round, job.attempt, job.client, labels), Context(job.request))
+            replies += [(job.client, answer), (job.client, report)]
+            self._count(job.client, "uplink", answer)
             self._count(job.client, "report", report)
         return replies
+
+    def take(self, replies: list[Reply]) -> None:
+        for sender, data in replies:
+            self.server.take(sender, data)
+
+    def close(self) -> ClosedRound:
+        closed = self.server.close_round()
+        assert closed is not None
+        return closed
 
     def play(self, silent: Collection[int] = (), arrange: Arrange = list) -> ClosedRound:
         """One round from broadcast to aggregate."""
         self.open()
-        for sender, data in arrange(self.replies(silent)):
-            self.server.take(sender, data)
-        closed = self.server.close_round()
-        assert closed is not None
-        return closed
+        self.take(arrange(self.replies(silent)))
+        return self.close()
 
     def counted(self) -> dict[int, dict[Column, int]]:
         """The round's ledger, in the form of `handed`."""
@@ -172,17 +202,21 @@ class Town:
         self.handed.setdefault(client, dict.fromkeys(COLUMNS, 0))[column] += len(data)
 
 
+def saved(state: object) -> dict[str, Array]:
+    """A state as it is now."""
+    return deepcopy(arrays_of(state))
+
+
+def contents(state: object) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    """A state in a form that == compares bit by bit."""
+    return {name: (str(array.dtype), array.shape, array.tobytes()) for name, array in arrays_of(state).items()}
+
+
 def memory(server: Server) -> tuple[object, ...]:
     """All that the server knows at the end of a round, in a form that == compares bit by bit.
 
     What was rejected is left out: it is counted, and that is all.
     """
-    state, sync = server.state, server.state.sync
-    known = None
-    if sync is not None:
-        signal = None if sync.signal is None else sync.signal.tolist()
-        known = (sync.round, sync.index.tolist(), signal, sync.fresh.tobytes(), sync.dropped.tolist())
-    held = state.holdings.acknowledged.tolist(), state.holdings.drawn.tolist()
     columns = [column for column in COLUMNS if column != "rejected"]
     total = {column: server.ledger.total[column] for column in columns}
     by_client = {
@@ -190,7 +224,7 @@ def memory(server: Server) -> tuple[object, ...]:
         for client, its in server.ledger.by_client().items()
         if any(its[column].size for column in columns)
     }
-    return (*entries(state.cache), *held, state.round, state.attempt, known, state.digest, total, by_client)
+    return contents(server.state), total, by_client
 
 
 def entries(table: CacheTable) -> tuple[bytes, list[int]]:

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from scarlet.arrays import Index, Labels
 from scarlet.errors import ConfigError, MessageError
 from scarlet.protocol.cache import ABSENT, CacheTable, Duration, NoCache, OnExpiry, recall, store
-from scarlet.protocol.types import Index, Labels, Signal, Sync
+from scarlet.protocol.messages import Signal, Sync
 from tests.protocol import algorithm2
 from tests.protocol.algorithm2 import GlobalCache, Label, LocalCache
 

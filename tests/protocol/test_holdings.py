@@ -11,17 +11,20 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from scarlet.arrays import Labels
+from scarlet.job import Job, Result
 from scarlet.methods.scarlet import ScarletConfig, scarlet
+from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.cache import ABSENT, CacheTable, Duration, OnExpiry
-from scarlet.protocol.federation import Federation
+from scarlet.protocol.codecs import codec
 from scarlet.protocol.holdings import Holdings
-from scarlet.protocol.persist import server_arrays
-from scarlet.protocol.server import Server
-from scarlet.protocol.types import Broadcast, CatchUp, Job, Labels, Result, Resync, Signal, Sync, Uplink
+from scarlet.protocol.messages import Broadcast, CatchUp, Resync, Signal, Sync
+from scarlet.protocol.server import Participation, Server
+from scarlet.protocol.state import arrays_of
+from scarlet.protocol.uplink.labels import Answer
 from scarlet.wire import frame
 from scarlet.wire.ledger import Ledger
-from scarlet.wire.reference import Reference
-from tests.protocol.federation import Town, same_labels
+from tests.protocol.federation import Federation, drawing, same_labels
 
 MODES: tuple[OnExpiry, ...] = ("delete", "refresh")
 DURATIONS = (0, 1, 2, 5, 20, 61, 62, 63, 64, 65, 100, 126, 127, 130)  # one word of bits, two and three
@@ -145,33 +148,27 @@ def test_every_decision_is_that_of_a_full_table_of_versions(on_expiry: OnExpiry)
     assert total["dropped"] > 3_000
 
 
-class Watched(Town):
-    """A town with everything that can go wrong on the way, and the oracle beside it."""
+class Watched(Federation):
+    """A federation with everything that can go wrong on the way, and the oracle beside it."""
 
     def __init__(self, seed: int, duration: int, on_expiry: OnExpiry) -> None:
         self.rng = np.random.default_rng([seed, duration, on_expiry == "refresh"])
         self.chances = Chances.drawn(self.rng)
-        federation = Federation(
-            clients=6,
-            public_size=24,
-            public_per_round=int(self.rng.choice([2, 6, 12])),
-            classes=3,
-            seed=seed,
-            participation=self.chances.participation,
-            min_answers=1,
-        )
+        agreement = Agreement(6, 24, int(self.rng.choice([2, 6, 12])), classes=3, seed=seed)
+        participation = Participation(self.chances.participation)
         super().__init__(
             scarlet(ScarletConfig(beta=1, cache_duration=duration, on_expiry=on_expiry)),
-            replace(federation, min_answers=1 + (federation.asked > 1)),
+            agreement,
+            replace(participation, min_answers=1 + (participation.asked(agreement.clients) > 1)),
         )
-        self.table = Table.empty(federation.clients, federation.public_size)
+        self.table = Table.empty(agreement.clients, agreement.public_size)
         self.taught: Labels | None = None
         self.lost_disk: set[int] = set()  # clients whose cache may differ from what the server knows
         self.seen: Counter[str] = Counter()
 
     def round(self) -> None:
         """One attempt at a round."""
-        for client in range(self.federation.clients):
+        for client in range(self.agreement.clients):
             if self.rng.random() < self.chances.reset:
                 self.clients[client] = self.new_client(client)
                 self.lost_disk.add(client)
@@ -193,10 +190,9 @@ class Watched(Town):
             self.seen["retries"] += 1
             return
         assert not closed.rejections
-        self.taught, sync = closed.taught, self.server.state.sync
-        assert sync is not None
+        self.taught, sync = closed.taught, self.server.state.downlink.sync
         self.table.close(sync)
-        assert self.server.state.cache.stamp.tolist() == self.table.current.tolist()
+        assert self.server.state.downlink.cache.stamp.tolist() == self.table.current.tolist()
 
     def check_minimal(self, client: int, downlink: bytes, known: npt.NDArray[np.int64]) -> None:
         """A downlink brings the hits that the client is not known to hold, in their current version, and no others."""
@@ -215,10 +211,10 @@ class Watched(Town):
         (catch_up,) = rest
         assert isinstance(catch_up, CatchUp)
         assert catch_up.labels.index.tolist() == expected
-        assert np.array_equal(catch_up.labels.value, self.server.state.cache.value[expected])
+        assert np.array_equal(catch_up.labels.value, self.server.state.downlink.cache.value[expected])
 
     def serve(self, client: int, downlink: bytes) -> None:
-        sync = self.server.state.sync
+        sync = self.server.state.downlink.sync
         task = self.clients[client].receive(downlink)
         if not isinstance(task, Job):
             assert [type(self.codec.decode(data)) for data in task] == [Resync]
@@ -244,10 +240,10 @@ def test_clients_are_sent_exactly_what_they_lack_and_rebuild_exactly_what_was_ta
     seen: Counter[str] = Counter()
     for duration in DURATIONS:
         for seed in range(6 if duration < 50 else 2):
-            town = Watched(seed, duration, on_expiry)
+            federation = Watched(seed, duration, on_expiry)
             for _ in range(2 * duration + 40):
-                town.round()
-            seen += town.seen
+                federation.round()
+            seen += federation.seen
     assert seen["taught"] > 8_000, seen
     assert min(seen["sent"], seen["held"]) > 4_000, seen
     assert min(seen["resets"], seen["retries"]) > 50, seen
@@ -255,28 +251,23 @@ def test_clients_are_sent_exactly_what_they_lack_and_rebuild_exactly_what_was_ta
 
 def test_a_client_that_missed_rounds_is_sent_the_reused_labels_and_no_more() -> None:
     """Client 1 misses what rounds 2 and 3 stored; round 4 reuses that, and what both clients hold since round 1."""
-    rounds = iter([[0, 1], [1, 2], [3, 4], [0, 1, 2, 3, 5], [6]])
-    method = replace(
-        scarlet(ScarletConfig(cache_duration=5)), select=lambda rng, size, count: np.array(next(rounds), np.int64)
-    )
-    federation = Federation(clients=2, public_size=8, public_per_round=4, classes=3, seed=0)
-    town = Town(method, federation)
+    method = drawing(scarlet(ScarletConfig(cache_duration=5)), [0, 1], [1, 2], [3, 4], [0, 1, 2, 3, 5], [6])
+    federation = Federation(method, Agreement(clients=2, public_size=8, public_per_round=4, classes=3, seed=0))
 
     def play(*answering: int) -> dict[int, list[int]]:
         """A round; whom it sends which catch-up."""
-        town.jobs, sent = [], {}
-        for client, downlink in town.server.open_round().items():
+        federation.jobs, sent = [], {}
+        for client, downlink in federation.server.open_round().items():
             for part in frame.split(downlink)[1:]:
-                message = town.codec.decode(part)
+                message = federation.codec.decode(part)
                 assert isinstance(message, CatchUp)
                 assert not message.reset
                 sent[client] = message.labels.index.tolist()
             if client in answering:
-                town.deliver({client: downlink})
-        for sender, data in town.replies():
-            town.server.take(sender, data)
-        assert town.server.close_round() is not None
-        assert not town.resyncs
+                federation.deliver({client: downlink})
+        federation.take(federation.replies())
+        federation.close()
+        assert not federation.resyncs
         return sent
 
     assert play(0, 1) == {}
@@ -287,46 +278,38 @@ def test_a_client_that_missed_rounds_is_sent_the_reused_labels_and_no_more() -> 
 
 
 def test_only_the_reply_acknowledges_not_the_sending() -> None:
-    town = Town(
-        replace(
-            scarlet(ScarletConfig(cache_duration=9)), select=lambda rng, size, count: np.array([0, 1, 2], np.int64)
-        ),
-        Federation(clients=2, public_size=3, public_per_round=3, classes=3, seed=0),
-    )
-    town.play()
-    town.play(arrange=lambda replies: [reply for reply in replies if reply[0] == 0])
+    agreement = Agreement(clients=2, public_size=3, public_per_round=3, classes=3, seed=0)
+    federation = Federation(scarlet(ScarletConfig(cache_duration=9)), agreement)
+    federation.play()
+    federation.play(arrange=lambda replies: [reply for reply in replies if reply[0] == 0])
     for _ in range(3):  # client 1 has all of it, but the server cannot know until it hears so
-        town.open()
-        assert town.handed[0]["catch_up"] == 0
-        assert town.handed[1]["catch_up"] > 0
-        for sender, data in town.replies():
-            if sender == 0:
-                town.server.take(sender, data)
-        assert town.server.close_round() is not None
-    town.play()
-    town.open()
-    assert town.handed[1]["catch_up"] == 0
+        federation.open()
+        assert federation.handed[0]["catch_up"] == 0
+        assert federation.handed[1]["catch_up"] > 0
+        federation.take([reply for reply in federation.replies() if reply[0] == 0])
+        federation.close()
+    federation.play()
+    federation.open()
+    assert federation.handed[1]["catch_up"] == 0
 
 
 def test_a_report_alone_acknowledges_nothing() -> None:
-    town = Town(scarlet(ScarletConfig()), Federation(2, 3, 3, 3, seed=0))
-    town.play()
-    town.open()
-    before = deepcopy(town.server.state.holdings.acknowledged)
-    for sender, data in town.replies()[1::2]:
-        town.server.take(sender, data)
-    assert np.array_equal(town.server.state.holdings.acknowledged, before)
+    federation = Federation(scarlet(ScarletConfig()), Agreement(2, 3, 3, 3, seed=0))
+    federation.play()
+    federation.open()
+    holdings = federation.server.state.downlink.holdings
+    before = deepcopy(holdings.acknowledged)
+    federation.take(federation.replies()[1::2])
+    assert np.array_equal(holdings.acknowledged, before)
 
 
 def test_the_state_of_a_server_with_100_000_clients_is_under_20_megabytes() -> None:
-    federation = Federation(clients=100_000, public_size=10_000, public_per_round=1_000, classes=10, seed=0)
-    federation = replace(federation, participation=1e-4)
-    server = Server(scarlet(ScarletConfig(cache_duration=50)), federation, Reference(), Ledger())
+    agreement = Agreement(clients=100_000, public_size=10_000, public_per_round=1_000, classes=10, seed=0)
+    method = scarlet(ScarletConfig(cache_duration=50))
+    server = Server(method, agreement, codec("reference", method, agreement), Ledger(), None, Participation(1e-4))
     for round in (1, 2):
-        for client, downlink in server.open_round().items():
-            broadcast = server.codec.decode(frame.split(downlink)[0])
-            assert isinstance(broadcast, Broadcast)
-            labels = Labels(broadcast.request, np.full((len(broadcast.request), 10), 0.1, np.float32))
-            server.take(client, server.codec.encode(Uplink(round, 0, client, labels)))
+        for client in server.open_round():
+            labels = Labels(server.request, np.full((len(server.request), 10), 0.1, np.float32))
+            server.take(client, server.codec.encode(Answer(round, 0, client, labels)))
         assert server.close_round() is not None
-    assert sum(array.nbytes for array in server_arrays(server.state).values()) < 20e6
+    assert sum(array.nbytes for array in arrays_of(server.state).values()) < 20e6

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from scarlet.arrays import Labels
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet
-from scarlet.protocol.federation import Federation
+from scarlet.protocol.agreement import Agreement
+from scarlet.protocol.codec import Context
+from scarlet.protocol.codecs import codec
 from scarlet.protocol.method import Method
-from scarlet.protocol.schedule import Known, Rules
 from scarlet.protocol.server import Server
-from scarlet.protocol.types import Labels, Uplink
-from scarlet.wire.codecs import codec
+from scarlet.protocol.uplink.labels import Answer
 from scarlet.wire.ledger import Ledger
 
 SAMPLES, CLASSES = 400, 10
@@ -24,16 +25,15 @@ ANSWER = 4 * SAMPLES * CLASSES  # bytes of one client's soft-labels as they are
 
 def answers(server: Server, clients: int) -> Iterator[bytes]:
     rng = np.random.default_rng(0)
-    known = Known(Rules(server.method, server.federation), server.request)
     for client in range(clients):
         labels = rng.dirichlet(np.ones(CLASSES), SAMPLES).astype(np.float32)
-        yield server.codec.encode(Uplink(1, 0, client, Labels(server.request, labels)), known)
+        yield server.codec.encode(Answer(1, 0, client, Labels(server.request, labels)), Context(server.request))
 
 
 def peak(method: Method, codec_name: str, clients: int) -> int:
     """Bytes that a server holds at most, beyond what it had before, while it takes the answers of a round."""
-    federation = Federation(clients, 2 * SAMPLES, SAMPLES, CLASSES, seed=0)
-    server = Server(method, federation, codec(codec_name, classes=CLASSES), Ledger())
+    agreement = Agreement(clients, 2 * SAMPLES, SAMPLES, CLASSES, seed=0)
+    server = Server(method, agreement, codec(codec_name, method, agreement), Ledger())
     server.open_round()
     most = 0
     tracemalloc.start()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from scarlet.report import RunRecord
+from scarlet.methods.registry import METHODS
+from scarlet.records import RoundRecord, RunResult
 
 UP, DOWN = 300_000, 200_000
 
 
-def line(number: int, **changed: float | int | None) -> dict[str, float | int | None]:
-    """A round of metrics.jsonl with half a megabyte of traffic."""
-    return {
-        "round": number,
+def line(number: int, **changed: Any) -> RoundRecord:
+    """A round with half a megabyte of traffic."""
+    numbers: dict[str, Any] = {
         "server_accuracy": 0.5,
         "client_accuracy": 0.7,
         "server_loss": 1.0,
@@ -30,26 +32,27 @@ def line(number: int, **changed: float | int | None) -> dict[str, float | int | 
         "cache_hit_ratio": 0.25,
         "mean_teacher_entropy": 1.0,
         "seconds": 2.0,
-        **changed,
     }
+    return RoundRecord(number, **(numbers | changed))
 
 
-def run(method: str, seed: int, server: Sequence[float | None], **options: object) -> RunRecord:
+def run(method: str, seed: int, server: Sequence[float | None], **options: object) -> RunResult:
     """A finished run with these server accuracies."""
-    return RunRecord(
+    return RunResult(
         method=method,
-        seed=seed,
+        title=METHODS[method].title if method in METHODS else method,
         config={"method": method, "seed": seed, "rounds": 60, **options},
         rounds=[line(number, server_accuracy=value) for number, value in enumerate(server, start=1)],
-        summary={"rounds": len(server)},
+        summary={"rounds": len(server), "interrupted": False},
     )
 
 
-def save(record: RunRecord, directory: Path) -> Path:
+def save(result: RunResult, directory: Path) -> Path:
     """Lay the run out as the experiment does."""
     directory.mkdir(parents=True)
-    (directory / "config.json").write_text(json.dumps(record.config))
-    (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in record.rounds))
-    if record.summary:
-        (directory / "summary.json").write_text(json.dumps(record.summary))
+    (directory / "config.json").write_text(json.dumps(result.config))
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(asdict(record)) + "\n" for record in result.rounds))
+    if result.summary:
+        summary = {"method": result.method, "title": result.title, **result.summary}
+        (directory / "summary.json").write_text(json.dumps(summary))
     return directory

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scarlet.report import write_report
+from scarlet.report.page import write_report
 from tests.report.runs import run
 
 pytestmark = pytest.mark.browser

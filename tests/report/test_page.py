@@ -10,7 +10,8 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from scarlet.errors import ScarletError
-from scarlet.report import RunRecord, write_report
+from scarlet.records import RunResult
+from scarlet.report.page import write_report
 from tests.report.runs import run
 
 HOSTILE = "</script><script>alert('x')</script>&\"<img src=x onerror=alert(1)>"
@@ -42,7 +43,7 @@ class Cells(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def written(path: Path, runs: list[RunRecord], partition_svg: str | None = None) -> str:
+def written(path: Path, runs: list[RunResult], partition_svg: str | None = None) -> str:
     """The page without plotly.js."""
     write_report(runs, path, partition_svg=partition_svg)
     before, _, after = path.read_text(encoding="utf-8").partition(get_plotlyjs())
@@ -118,7 +119,8 @@ def test_several_seeds_are_drawn_with_a_band_and_one_seed_without(tmp_path: Path
 
 def test_a_method_without_traffic_is_a_level_across_the_megabytes(tmp_path: Path) -> None:
     silent = run("individual", 0, [None, None])
-    silent = dataclasses.replace(silent, rounds=[{**line, "cumulative_bytes": 0} for line in silent.rounds])
+    rounds = [dataclasses.replace(record, cumulative_bytes=0) for record in silent.rounds]
+    silent = dataclasses.replace(silent, rounds=rounds)
     page = written(tmp_path / "report.html", [run("dsfl", 0, [0.5, 0.6]), silent])
     level = traces(page, "client-megabytes")[-1]
     assert (level["x"], level["y"]) == ([0.0, 1.0], [0.7, 0.7])
@@ -146,8 +148,9 @@ def test_options_that_differ_come_first(tmp_path: Path) -> None:
     assert re.findall(r'"row">(\w+)<', common) == ["rounds", "seed"]
 
 
-def test_an_interrupted_run_is_named(tmp_path: Path) -> None:
-    halted = dataclasses.replace(run("scarlet", 4, [0.5, 0.6]), summary={})
+@pytest.mark.parametrize("summary", [{}, {"rounds": 2, "interrupted": True}], ids=["killed", "interrupted"])
+def test_a_run_that_is_not_finished_is_named(tmp_path: Path, summary: dict[str, object]) -> None:
+    halted = dataclasses.replace(run("scarlet", 4, [0.5, 0.6]), summary=summary)
     assert "SCARLET seed 4 (2 rounds)" in written(tmp_path / "report.html", [halted])
     assert "Not finished" not in written(tmp_path / "report.html", [run("scarlet", 4, [0.5])])
 

@@ -5,6 +5,7 @@ from statistics import mean, stdev
 
 import pytest
 
+from scarlet.config import NOT_IDENTIFYING
 from scarlet.errors import DataError
 from scarlet.report.summary import Estimate, summarise
 from scarlet.report.variants import group
@@ -74,11 +75,18 @@ def test_missing_hit_ratios_are_left_out_of_the_mean() -> None:
 
 
 def test_runs_of_a_method_under_other_options_are_not_averaged_and_are_named_apart() -> None:
-    runs = [run("scarlet", seed, [0.5], beta=beta, out=f"{beta}/{seed}") for beta in (1.0, 1.5) for seed in (0, 1)]
+    runs = [run("scarlet", seed, [0.5], beta=beta) for beta in (1.0, 1.5) for seed in (0, 1)]
     assert [(variant.name, len(variant.runs)) for variant in group(runs)] == [
         ("SCARLET (beta=1.0)", 2),
         ("SCARLET (beta=1.5)", 2),
     ]
+
+
+def test_runs_that_were_only_computed_elsewhere_are_averaged() -> None:
+    """The options in which they may differ are those in which a resumed run may differ."""
+    runs = [run("scarlet", seed, [0.5], **dict.fromkeys(NOT_IDENTIFYING, seed)) for seed in (0, 1, 2)]
+    (variant,) = group(runs)
+    assert variant.name == "SCARLET" and len(variant.runs) == 3
 
 
 def test_a_run_given_twice_and_no_run_at_all_are_errors() -> None:

@@ -1,71 +1,70 @@
 from __future__ import annotations
 
 import errno
+import math
+import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
-import torch
 
-import scarlet
-from scarlet.methods.cfd import CfdConfig
-from scarlet.methods.comet import CometConfig
-from scarlet.methods.scarlet import ScarletConfig
-from scarlet.methods.scarlet import scarlet as scarlet_method
-from scarlet.protocol.client import Client
-from scarlet.protocol.persist import client_arrays, restore_client
-from scarlet.training.train import Samples
-from scarlet.transport import client_store as sites
-from scarlet.transport.client_runner import Host, weights_digest
-from scarlet.transport.client_store import Arrays, ScratchError, Site, Sites, in_memory, site_bytes
-from scarlet.transport.local import LocalTransport
-from scarlet.wire.codecs import codec
-from tests.transport.test_local import CLIENTS, FEDERATION, data, one_thread, play, server, setup
-
-__all__ = ["one_thread"]  # the sums of several threads may differ in their last bits
-
-METHOD = scarlet_method(ScarletConfig())
-NOTHING = Samples(torch.empty(0), torch.empty(0))
+from scarlet.transport import client_store
+from scarlet.transport.client_store import Arrays, ClientStore, ScratchError
+from tests.transport.five_clients import exchanged, server, transport
 
 
-def make(number: int, saved: Arrays | None) -> Site:
-    """A client whose weight says how often it has been at work."""
-    client = Client(number, METHOD, FEDERATION, codec("compact"))
-    model = torch.nn.Linear(1, 1, bias=False)
-    with torch.no_grad():
-        model.weight.fill_(0.0 if saved is None else float(saved["model.weight"].astype(np.float32)[0, 0]))
-    if saved is not None:
-        restore_client(client.state, saved)
-    return Site(client, model, NOTHING, NOTHING)
+class Counter:
+    """A client that remembers how often it has been at work, and grows by it."""
+
+    def __init__(self, number: int, saved: Arrays | None) -> None:
+        self.number = number
+        self.held = np.zeros(6) if saved is None else saved["held"].astype(np.float64)
+        self.reply = b"" if saved is None else saved["reply"].tobytes()
+
+    def work(self) -> None:
+        self.held[self.number] += 1
+        self.reply = b"x" * int(1000 * self.times**2)
+
+    @property
+    def times(self) -> float:
+        return float(self.held.sum())
+
+    def arrays(self) -> Arrays:
+        return {"held": self.held, "reply": np.frombuffer(self.reply, np.uint8)}
 
 
-def work(site: Site) -> None:
-    with torch.no_grad():
-        for parameter in site.model.parameters():
-            parameter.add_(1)
-    site.client.state.cache.value[site.client.number] += 1
-    site.client.state.reply = [b"x" * int(1000 * weight(site) ** 2)]
+Clients = ClientStore[Counter]
 
 
-def weight(site: Site) -> float:
-    return float(site.model.state_dict()["weight"])
+def check(arrays: Arrays | None, number: int, times: int) -> None:
+    """Raise AssertionError unless this is what a client remembers that has been at work so often."""
+    assert arrays is not None
+    assert arrays["held"].tolist() == [times if each == number else 0 for each in range(6)]
+    assert len(arrays["reply"]) == 1000 * times**2
 
 
 @pytest.fixture
-def made() -> Iterator[list[int]]:
-    yield []
+def made() -> list[int]:
+    """The clients that were made, in their order."""
+    return []
 
 
-def spied(limit: int, made: list[int], saved: Mapping[int, Arrays] | None = None) -> Sites:
-    def spy(number: int, saved: Arrays | None) -> Site:
+def spied(limit: int, made: list[int], saved: Mapping[int, Arrays] | None = None) -> Clients:
+    def spy(number: int, saved: Arrays | None) -> Counter:
         made.append(number)
-        return make(number, saved)
+        return Counter(number, saved)
 
-    return Sites(limit, spy, saved or {})
+    return ClientStore(limit, spy, saved or {})
+
+
+def settle(kept: Clients) -> None:
+    """Wait until all that is to be written is written."""
+    for _, writing in kept._leaving.values():
+        writing.result()
+    kept._make_room()
 
 
 def test_a_client_is_made_when_it_is_first_asked_for_and_not_before(made: list[int]) -> None:
@@ -85,38 +84,27 @@ def test_the_least_recently_used_goes(made: list[int]) -> None:
     assert kept[1] is not second and made == [0, 1, 2, 1]
 
 
-def settle(kept: Sites) -> None:
-    """Wait until all that is to be written is written."""
-    for _, writing in kept._leaving.values():
-        writing.result()
-    kept._make_room()
-
-
 @pytest.mark.parametrize("limit", [1, 2, 3, 7])
 @pytest.mark.parametrize("ahead", [False, True])
 def test_whatever_the_limit_a_client_comes_back_as_it_went(limit: int, ahead: bool) -> None:
-    kept, rng = Sites(limit, make, {}), np.random.default_rng(limit)
+    kept, rng = Clients(limit, Counter, {}), np.random.default_rng(limit)
     order = rng.integers(0, 6, 300).tolist()
     for number, after in zip(order, [*order[1:], 0], strict=True):
-        site = kept[number]
+        client = kept[number]
         if ahead:
             kept.expect(after)
-        work(site)
+        client.work()
         assert len(kept._ready) <= limit
     for number in range(6):
-        arrays = kept.arrays(number)
-        assert arrays is not None
-        times = order.count(number)
-        assert float(arrays["model.weight"].astype(np.float32)[0, 0]) == times
-        assert len(arrays["reply.0"]) == 1000 * times**2
-        assert arrays["cache.value"].astype(np.float32)[:, 0].nonzero()[0].tolist() == [number]
+        check(kept.arrays(number), number, order.count(number))
     kept.close()
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7])
 def test_a_client_comes_back_as_it_went_from_wherever_it_has_been(limit: int) -> None:
     """Six clients move about between two places, often while they are being written."""
-    places, rng, at = (Sites(limit, make, {}), Sites(limit, make, {})), np.random.default_rng(limit), [0] * 6
+    places, at = (Clients(limit, Counter, {}), Clients(limit, Counter, {})), [0] * 6
+    rng = np.random.default_rng(limit)
     order = rng.integers(0, 6, 400).tolist()
     for number in order:
         if rng.random() < 0.4:
@@ -126,22 +114,19 @@ def test_a_client_comes_back_as_it_went_from_wherever_it_has_been(limit: int) ->
             places[before].forget(number)
             assert places[before].arrays(number) is None
             if copied is not None:
-                places[at[number]].adopt(number, copied)
-        work(places[at[number]][number])
+                places[at[number]].take_over(number, copied)
+        places[at[number]][number].work()
     for number in range(6):
-        arrays = places[at[number]].arrays(number)
-        assert arrays is not None and float(arrays["model.weight"].astype(np.float32)[0, 0]) == order.count(number)
-        assert arrays["cache.value"].astype(np.float32)[:, 0].nonzero()[0].tolist() == [number]
+        check(places[at[number]].arrays(number), number, order.count(number))
     for place in places:
         place.close()
 
 
 def test_clients_that_come_and_go_do_not_make_the_file_grow() -> None:
-    kept = Sites(1, make, {})
-    state = {name: np.array(array) for name, array in make(0, None).arrays().items()}
+    kept = Clients(1, Counter, {})
     ends = []
     for number in range(50):
-        kept.adopt(number, state)
+        kept.take_over(number, {name: np.array(array) for name, array in Counter(0, None).arrays().items()})
         kept[number]
         settle(kept)
         ends.append(kept._scratch._end)
@@ -156,48 +141,47 @@ class Slow:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.go = threading.Event()
         self.written: list[int] = []
-        honest = sites._Scratch._write
+        honest = client_store._Scratch._write
 
-        def write(scratch: sites._Scratch, place: sites._Place, arrays: Arrays) -> None:
+        def write(scratch: client_store._Scratch, place: client_store._Place, arrays: Arrays) -> None:
             assert self.go.wait(60)
             honest(scratch, place, arrays)
             self.written += [number for number, own in scratch._places.items() if own is place]
 
-        patch.setattr(sites._Scratch, "_write", write)
+        patch.setattr(client_store._Scratch, "_write", write)
 
 
 def test_a_client_that_is_being_written_is_used_from_memory(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     disk, kept = Slow(monkeypatch), spied(1, made)
     first = kept[0]
-    work(first)
+    first.work()
     kept[1]
     assert disk.written == []
     assert kept[0] is first and made == [0, 1]
-    work(first)
-    arrays = kept.arrays(0)
-    assert arrays is not None and float(arrays["model.weight"].astype(np.float32)[0, 0]) == 2
+    first.work()
+    check(kept.arrays(0), 0, 2)
     disk.go.set()
     kept[1]
     settle(kept)
-    assert weight(kept[0]) == 2, "what was written first is out of date, and was written again"
+    assert kept[0].times == 2, "what was written first is out of date, and was written again"
 
 
 def test_a_slow_disk_does_not_make_memory_grow(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, kept = Slow(monkeypatch), spied(1, made)
-    for number in range(1 + sites._MOST_IN_WRITING):
+    disk, kept, most = Slow(monkeypatch), spied(1, made), client_store._MOST_IN_WRITING
+    for number in range(1 + most):
         kept[number]
-    assert len(kept._leaving) == sites._MOST_IN_WRITING and disk.written == []
+    assert len(kept._leaving) == most and disk.written == []
     disk.go.set()
     kept[9]
-    assert len(kept._leaving) <= sites._MOST_IN_WRITING and disk.written[:1] == [0]
+    assert len(kept._leaving) <= most and disk.written[:1] == [0]
 
 
 def test_a_full_disk_is_an_error_of_one_line_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(scratch: sites._Scratch, place: sites._Place, arrays: Arrays) -> None:
+    def full(scratch: client_store._Scratch, place: client_store._Place, arrays: Arrays) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(sites._Scratch, "_write", full)
-    kept = Sites(1, make, {})
+    monkeypatch.setattr(client_store._Scratch, "_write", full)
+    kept = Clients(1, Counter, {})
     with pytest.raises(
         ScratchError, match=r"No space left on device; make room, set TMPDIR .* clients_in_memory"
     ) as it:
@@ -207,103 +191,29 @@ def test_a_full_disk_is_an_error_of_one_line_that_says_what_to_do(monkeypatch: p
 
 
 def test_a_client_of_an_earlier_run_is_read_when_it_is_asked_for(made: list[int]) -> None:
-    old = make(4, None)
-    work(old)
-    saved = {4: {name: array.copy() for name, array in old.arrays().items()}}
-    kept = spied(1, made, saved)
-    assert weight(kept[4]) == 1
-    work(kept[4])
-    assert weight(kept[5]) == 0
+    old = Counter(4, None)
+    old.work()
+    kept = spied(1, made, {4: {name: array.copy() for name, array in old.arrays().items()}})
+    assert kept[4].times == 1
+    kept[4].work()
+    assert kept[5].times == 0
     settle(kept)
-    assert weight(kept[4]) == 2, "and from then on it is the new one"
+    assert kept[4].times == 2, "and from then on it is the new one"
 
 
 def test_the_disk_is_given_back_whatever_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[IO[bytes]] = []
+    honest = tempfile.TemporaryFile
+
+    def spy(**options: Any) -> IO[bytes]:
+        opened.append(honest(**options))
+        return opened[-1]
+
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(KeyError), LocalTransport(replace(setup(), clients_in_memory=1), data(), 1) as transport:
-        list(transport.exchange(server().open_round()))
-        assert transport._host is not None
-        scratch = transport._host._sites._scratch
-        assert len(scratch._places) == CLIENTS - 1 and not scratch._file.closed
+    monkeypatch.setattr("tempfile.TemporaryFile", spy)
+    with pytest.raises(KeyError), transport(clients_in_memory=1) as clients:
+        exchanged(clients, server().open_round(), math.inf)
+        assert [file.closed for file in opened] == [False]
         assert list(tmp_path.glob("scarlet*")) == [], "the file has no name"
         raise KeyError
-    assert scratch._file.closed
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("limit", [1, 2])
-def test_messages_and_weights_are_the_same_bytes_whatever_the_limit(
-    workers: int, limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = play(1)
-    limited = replace(setup(), clients_in_memory=limit)
-    monkeypatch.setattr("tests.transport.test_local.setup", lambda: limited)
-    assert play(workers) == expected
-
-
-@pytest.mark.parametrize("limit", [1, None])
-def test_only_clients_that_were_asked_have_a_state_and_the_others_have_the_first_weights(limit: int | None) -> None:
-    with LocalTransport(replace(setup(), clients_in_memory=limit), data(), 2) as transport:
-        downlinks = server().open_round()
-        list(transport.exchange({k: downlinks[k] for k in (1, 3)}))
-        assert set(transport.states(range(CLIENTS))) == {1, 3}
-        first, digests = weights_digest(setup().weights), transport.digests()
-        assert [digest == first for digest in digests] == [True, False, True, False, True]
-
-
-SHORT = scarlet.Config(
-    rounds=4,
-    clients=4,
-    samples_per_client=40,
-    test_per_client=20,
-    public_size=60,
-    public_per_round=30,
-    local_epochs=1,
-    distil_epochs=1,
-    participation=0.75,
-    workers=1,
-)
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        ScarletConfig(cache_duration=2),
-        CfdConfig(delta=True),
-        CometConfig(assign="server"),
-        CometConfig(assign="client", cache_duration=2),
-    ],
-    ids=["scarlet", "cfd with delta", "comet by the server", "comet with a cache"],
-)
-def test_a_run_does_not_depend_on_how_many_clients_are_in_memory(method: Any) -> None:
-    one, all_of_them = (
-        scarlet.run(method, replace(SHORT, clients_in_memory=limit)).summary["weights_digest"] for limit in (1, None)
-    )
-    assert one == all_of_them is not None
-
-
-def test_the_bytes_of_a_client_are_those_of_its_arrays_and_images() -> None:
-    for method in (METHOD, replace(METHOD, delta=True), replace(METHOD, teachers=3)):
-        client = Client(0, method, FEDERATION, codec("compact"))
-        held = sum(
-            array.nbytes for name, array in client_arrays(client.state).items() if array.ndim and len(array) > 16
-        )
-        assert site_bytes(method, FEDERATION, 1000, 500) == 1500 + held
-
-
-def test_as_many_clients_are_in_memory_as_the_budget_has_room_for() -> None:
-    assert in_memory(None, 10_000, int(sites.BUDGET / 100)) == 100
-    assert in_memory(None, 10, int(sites.BUDGET / 100)) == 10
-    assert in_memory(None, 10, int(3 * sites.BUDGET)) == 1
-    assert in_memory(7, 10_000, int(3 * sites.BUDGET)) == 7
-
-
-@pytest.mark.parametrize(
-    ("wanted", "workers", "limit"),
-    [(None, 1, 5), (None, 2, 5), (5, 3, 5), (4, 2, 2), (1, 2, 1), (3, 2, 1)],
-)
-def test_workers_share_the_room_and_where_there_is_enough_none_of_them_spills(
-    wanted: int | None, workers: int, limit: int
-) -> None:
-    host = Host(replace(setup(), clients_in_memory=wanted, workers=workers), data(), {})
-    assert host._sites._limit == limit
+    assert [file.closed for file in opened] == [True]

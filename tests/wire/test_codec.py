@@ -11,9 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-
-from scarlet.errors import ConfigError, MessageError
-from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.protocol.federation import Federation
 from scarlet.protocol.schedule import Known, Rules
 from scarlet.protocol.types import (
@@ -34,10 +31,13 @@ from scarlet.protocol.types import (
     Uplink,
     Values,
 )
-from scarlet.wire import frame
 from scarlet.wire.codec import Codec
 from scarlet.wire.codecs import codec
 from scarlet.wire.reference import Reference
+
+from scarlet.errors import ConfigError, MessageError
+from scarlet.methods.scarlet import ScarletConfig, scarlet
+from scarlet.wire import frame
 
 PROFILE = settings(deadline=None, max_examples=200)
 CODEC = Reference()

@@ -9,6 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from scarlet.protocol.federation import Federation
+from scarlet.protocol.types import Job, Labels, Result, Resync, Signal
+from scarlet.wire.codec import Codec
+from scarlet.wire.codecs import codec
 
 from scarlet.errors import MessageError
 from scarlet.methods.cfd import CfdConfig, cfd
@@ -19,15 +23,10 @@ from scarlet.methods.individual import IndividualConfig, individual
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.methods.selective_fd import SelectiveFdConfig, selective_fd
 from scarlet.protocol.client import Client
-from scarlet.protocol.federation import Federation
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Server
-from scarlet.protocol.types import Job, Labels, Result, Resync, Signal
 from scarlet.wire import frame
-from scarlet.wire.codec import Codec
-from scarlet.wire.codecs import codec
 from scarlet.wire.ledger import COLUMNS, Ledger
-
 from tests.protocol.federation import Knowing, Say, Table, entries, few_labels, same_labels, soft_labels, weights
 
 FEDERATION = Federation(clients=4, public_size=24, public_per_round=8, classes=3, seed=5, min_answers=2)

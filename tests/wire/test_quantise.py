@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from scarlet.arrays import Values
+from scarlet.distributions import SUM_TOLERANCE, check_distributions
 from scarlet.errors import ConfigError, MessageError
-from scarlet.protocol.check import SUM_TOLERANCE, check_distributions
-from scarlet.protocol.types import Values
 from scarlet.wire.quantise import RAW_BITS, Levels, check_bits, from_levels, levels, pack, quantise, unpack
 
 PROFILE = settings(deadline=None, max_examples=200)

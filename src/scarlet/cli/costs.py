@@ -1,33 +1,26 @@
-"""`scarlet costs`: megabytes a round of every method, without training."""
+"""`scarlet costs`: megabytes per round of every method, without training."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated
-
-from typing_extensions import Doc
+from dataclasses import asdict
 
 from scarlet.cli.main import no_positionals
-from scarlet.cli.options import options_of, parse, split
+from scarlet.cli.options import AsJson, Command, options_of, split
 from scarlet.experiment.costs import Cost, CostsConfig, Spread, costs
 from scarlet.methods.registry import METHODS
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """How to print."""
-
-    json: Annotated[bool, Doc("print a list of objects, for scripts")] = False
 
 
 def main(argv: Sequence[str]) -> int:
     """Print the cost table."""
     words, rest = split(argv)
     no_positionals("costs", words)
-    about = "Megabytes a round of every method, all clients together, without training; the first round is left out."
-    given = parse("scarlet costs", about, options_of(CostsConfig, Output), rest)
+    about = (
+        "Megabytes per round of every method, all clients together, without training. "
+        "Means and maxima leave out the first round."
+    )
+    given = Command("scarlet costs", about, options_of(CostsConfig, AsJson)).parse(rest)
     as_json = given.pop("json", False)
     config = CostsConfig(**given)
     found = costs(config)

@@ -10,24 +10,25 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
-from scarlet.cli.options import options_of, parse, split
+from scarlet.cli.options import AsJson, Command, options_of, split
 from scarlet.data import Present, default_data_dir, get, present
 from scarlet.errors import ConfigError, unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where data sets lie."""
+    """Where the datasets are."""
 
-    data_dir: Annotated[Path | None, Doc("None: $SCARLET_DATA or ~/.cache/scarlet/data")] = None
-    json: Annotated[bool, Doc("print a list of objects, for scripts")] = False
+    data_dir: Annotated[
+        Path | None, Doc("directory that holds the datasets (default: $SCARLET_DATA, or ~/.cache/scarlet/data)")
+    ] = None
 
 
 def main(argv: Sequence[str]) -> int:
-    """List the data sets, or get one."""
+    """List the datasets, or download one."""
     words, rest = split(argv)
-    about = "'list' shows the data sets and how much of each is there; 'get NAME' downloads one and checks it."
-    given = parse("scarlet data list|get", about, options_of(Where), rest)
+    about = "'list' shows the datasets and how much of each is on disk; 'get NAME' downloads one and checks it."
+    given = Command("scarlet data list|get", about, options_of(Where, AsJson)).parse(rest)
     data_dir = given.get("data_dir") or default_data_dir()
     match words:
         case ["list"]:

@@ -1,11 +1,10 @@
-"""What a person sees while a run goes on, and at its end."""
+"""What a person sees during a run, and what every command prints at its end."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from types import TracebackType
 
@@ -18,7 +17,8 @@ from scarlet.experiment.estimate import Estimate
 from scarlet.experiment.federation import Federation
 from scarlet.methods.registry import METHODS
 from scarlet.models.registry import Weights
-from scarlet.records import LAST_ROUNDS, RoundRecord, RunResult
+from scarlet.records import LAST_ROUNDS, RoundRecord, RunResult, by_reason
+from scarlet.report.variants import group
 from scarlet.wire.ledger import Ledger
 
 _MB = 1e6
@@ -35,23 +35,26 @@ class Display:
         self._row: _Row | None = None
 
     def start(self, config: Mapping[str, object], federation: Federation, expected: Estimate) -> None:
-        self._row = _Row(str(config["method"]), federation.config.seed, federation.config.rounds)
-        which = f"{self._row.title}, seed {federation.config.seed}, {federation.config.rounds} rounds"
-        self._console.print(f"{which}: {expected}", highlight=False, soft_wrap=True)
+        title, seed, rounds = METHODS[str(config["method"])].title, federation.config.seed, federation.config.rounds
+        self._row = _Row(title, seed, rounds)
         engine = federation.engine
-        self._console.print(f"engine: {engine.name} ({engine.reason})", highlight=False, soft_wrap=True)
+        self._print(f"{title}, seed {seed}, {rounds} rounds: {expected}")
+        self._print(f"engine: {engine.name} ({engine.reason})")
 
     def round(self, record: RoundRecord, ledger: Ledger) -> None:
         assert self._row is not None
         self._row.add(record, ledger)
         if self._live is not None:
-            self._live.update(_table([*self._done, self._row], self._runs))
+            self._live.update(_live_table([*self._done, self._row], self._runs))
         elif record.round % max(1, self._row.rounds // 10) == 0 or record.round == self._row.rounds:
-            self._console.print(self._row.line(), highlight=False, soft_wrap=True)
+            self._print(self._row.line())
 
     def finish(self, result: RunResult, weights: Weights | None) -> None:
         assert self._row is not None
         self._done.append(self._row)
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> Display:
         if self._live is not None:
@@ -66,31 +69,29 @@ class Display:
 
 
 class _Row:
-    """One run, as far as it has got."""
+    """One run, up to its latest round."""
 
-    def __init__(self, method: str, seed: int, rounds: int) -> None:
-        self.title = METHODS[method].title
-        self.seed = seed
-        self.rounds = rounds
+    def __init__(self, title: str, seed: int, rounds: int) -> None:
+        self.title, self.seed, self.rounds = title, seed, rounds
         self.round = 0
-        self._first = 0  # the first round that was seen: a run that is resumed begins late
+        self._first = 0  # the first round that was seen: a resumed run begins late
         self._began = time.monotonic()
-        self._cells: tuple[str, ...] = ("",) * 5
         self._server: float | None = None
         self._client: float | None = None
+        self._cells: tuple[str, ...] = ("",) * 5
 
     def add(self, record: RoundRecord, ledger: Ledger) -> None:
-        # Between two measurements the last one stays on show.
+        # Between two evaluations the latest one stays on show.
         self._server = record.server_accuracy if record.server_accuracy is not None else self._server
         self._client = record.client_accuracy if record.client_accuracy is not None else self._client
         self.round = record.round
         self._first = self._first or record.round
         self._cells = (
-            _share(self._server),
-            _share(self._client),
+            "-" if self._server is None else f"{self._server:.3f}",
+            "-" if self._client is None else f"{self._client:.3f}",
             f"{ledger.total['uplink'].payload / _MB:.2f}",
             f"{(ledger.total['downlink'] + ledger.total['catch_up']).payload / _MB:.2f}",
-            f"{record.cache_hit_ratio:.0%}",
+            f"{record.cache_hit_ratio or 0:.0%}",
         )
 
     def cells(self) -> tuple[str, ...]:
@@ -104,13 +105,13 @@ class _Row:
         )
 
     def left(self, runs_after: int = 0) -> str:
-        """The time to the end of this run, or of as many more like it."""
+        """The time to the end of this run, or of that many more like it."""
         rounds = self.rounds - self.round + runs_after * self.rounds
         seconds = int((time.monotonic() - self._began) / max(1, self.round - self._first + 1) * rounds)
         return f"{seconds // 60}:{seconds % 60:02d}"
 
 
-def _table(rows: Sequence[_Row], runs: int) -> Table:
+def _live_table(rows: Sequence[_Row], runs: int) -> Table:
     title = f"run {len(rows)} of {runs}, {rows[-1].left(runs - len(rows))} left in all" if runs > 1 else None
     names = ("method", "seed", "round", "server acc.", "client acc.", "MB up", "MB down", "hits", "left")
     drawn = table(title, names)
@@ -119,56 +120,63 @@ def _table(rows: Sequence[_Row], runs: int) -> Table:
     return drawn
 
 
-def final_table(results: Sequence[RunResult], out: Path) -> None:
+def show_results(results: Sequence[RunResult], out: Path, *, as_json: bool, single: bool = False) -> int:
+    """Print the results of `run` (single), `compare` or `resume`, as a table or as JSON; the exit code."""
+    if as_json:
+        runs = [{"method": each.method, "config": dict(each.config), **each.summary} for each in results]
+        print(json.dumps({"directory": str(out), **(runs[0] if single else {"runs": runs})}, indent=2))
+    else:
+        _print_table(results, out)
+    return 130 if results[-1].interrupted else 0
+
+
+def _print_table(results: Sequence[RunResult], out: Path) -> None:
     """Means over the last rounds, and the deviation over seeds where there are several."""
     screen = console()
-    names = ("method", "seeds", "server acc.", "client acc.", "MB up", "MB down", "MB total", "hits", "time")
+    names = ("method", "seeds", "server acc.", "client acc.", "MB up", "MB down", "MB total", "hits", "sec.")
     drawn = table(f"means of the last {LAST_ROUNDS} rounds, megabytes of the whole run", names)
-    ordered = sorted(results, key=lambda result: list(METHODS).index(result.method))
-    for method, group in groupby(ordered, key=lambda result: result.method):
-        runs = list(group)
+    for variant in group(results):
         drawn.add_row(
-            METHODS[method].title,
-            str(len(runs)),
-            _spread(runs, "server_accuracy", 1, 3),
-            _spread(runs, "client_accuracy", 1, 3),
-            _spread(runs, "uplink_bytes", _MB, 2),
-            _spread(runs, "downlink_bytes", _MB, 2),
-            _spread(runs, "cumulative_bytes", _MB, 2),
-            _spread(runs, "cache_hit_ratio", 1, 2),
-            _spread(runs, "seconds", 1, 0),
+            variant.name,
+            str(len(variant.runs)),
+            _over_seeds(variant.runs, "server_accuracy", 1, 3),
+            _over_seeds(variant.runs, "client_accuracy", 1, 3),
+            _over_seeds(variant.runs, "uplink_bytes", _MB, 2),
+            _over_seeds(variant.runs, "downlink_bytes", _MB, 2),
+            _over_seeds(variant.runs, "cumulative_bytes", _MB, 2),
+            _over_seeds(variant.runs, "cache_hit_ratio", 1, 2),
+            _over_seeds(variant.runs, "seconds", 1, 0),
         )
     screen.print(drawn)
-    for line in _troubles(results):
+    for line in _incidents(results):
         screen.print(line, highlight=False, soft_wrap=True)
     if any(result.interrupted for result in results):
-        screen.print("interrupted: the numbers are those of the rounds that were done", highlight=False)
+        screen.print("interrupted: the numbers are those of the rounds so far", highlight=False)
     screen.print(f"report: {out / 'report.html'}", highlight=False, soft_wrap=True)
 
 
-def _troubles(results: Sequence[RunResult]) -> Iterator[str]:
-    """What did not go smoothly, for each run in which something did not."""
+def _incidents(results: Sequence[RunResult]) -> Iterator[str]:
+    """A line for each run in which messages were rejected, clients failed, or rounds or caches were repeated."""
     for result in results:
-        rejections: Counter[str] = Counter()
-        for record in result.rounds:
-            rejections.update(record.rejections)
-        found = [f"{reason} {count}" for reason, count in sorted(rejections.items())]
+        rejected = by_reason(record.rejections for record in result.rounds)
+        failed = by_reason(record.failures for record in result.rounds)
         retried = sum(record.attempt for record in result.rounds)
         resets = sum(record.resets for record in result.rounds)
-        parts = [f"rejected: {', '.join(found)}"] if found else []
-        parts += [f"{retried} attempts failed"] if retried else []
-        parts += [f"{resets} caches sent anew"] if resets else []
+        parts = [f"messages rejected: {_counts(rejected)}"] if rejected else []
+        parts += [f"clients failed: {_counts(failed)}"] if failed else []
+        parts += [f"attempts at a round that failed: {retried}"] if retried else []
+        parts += [f"caches sent again: {resets}"] if resets else []
         if parts:
-            yield f"{METHODS[result.method].title}, seed {result.config['seed']}: {'; '.join(parts)}"
+            yield f"{result.title}, seed {result.seed}: {'; '.join(parts)}"
 
 
-def _spread(runs: Sequence[RunResult], key: str, unit: float, digits: int) -> str:
+def _counts(by_reason: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(by_reason.items()))
+
+
+def _over_seeds(runs: Sequence[RunResult], key: str, unit: float, digits: int) -> str:
     values = [value / unit for run in runs if isinstance(value := run.summary[key], int | float)]
     if not values:
         return "-"
     mean = f"{np.mean(values):.{digits}f}"
     return f"{mean} ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else mean
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

@@ -1,22 +1,50 @@
-"""What `run` and `compare` share: their options, and where a run goes."""
+"""What `run` and `compare` share: their options in groups, and the checks before a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any
 
 from typing_extensions import Doc
 
-from scarlet.cli.options import Option, flag, options_of
+from scarlet.cli.options import AsJson, Option, flag, help_text, options_of
 from scarlet.config import Config
 from scarlet.errors import ConfigError
+from scarlet.experiment.flat import choices_of
 from scarlet.methods.caching import Caching
 from scarlet.methods.registry import METHODS, Entry, check_method
 from scarlet.presets import PRESETS, apply
+
+# The groups of the help, in its order; `method` has the method's own options.
+GROUPS = {
+    "options": ("preset", "config"),
+    "data": (
+        *("private", "public", "data_dir", "alpha", "samples_per_client", "share_images", "test_per_client"),
+        *("public_size", "public_per_round"),
+    ),
+    "federation": (
+        *("clients", "rounds", "participation", "min_answers", "deadline", "codec", "uplink_bits", "downlink_bits"),
+    ),
+    "training": (
+        "model",
+        "local_epochs",
+        "distil_epochs",
+        "lr",
+        "distil_lr",
+        "batch_size",
+        "eval_every",
+        "seed",
+        "seeds",
+    ),
+    "method": (),
+    "faults": ("dropout", "hostile", "attack"),
+    "performance": ("device", "engine", "workers", "clients_in_memory"),
+    "output": ("out", "json", "checkpoint_every"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,31 +53,60 @@ class Launch:
 
     preset: Annotated[
         str | None,
-        Doc("a setting by name, see 'scarlet presets'; --config wins over it, and the command line over both"),
+        Doc(
+            "named set of option values, see 'scarlet presets'; --config overrides it, and the command line overrides "
+            "both (default: none)"
+        ),
     ] = None
-    config: Annotated[Path | None, Doc("options from a TOML file or from an earlier run's config.json")] = None
-    out: Annotated[Path | None, Doc("directory for the results; None: a new one under runs/")] = None
-    json: Annotated[bool, Doc("print the summary as JSON, and nothing else")] = False
+    config: Annotated[
+        Path | None, Doc("read options from a TOML file, or from the config.json of an earlier run (default: none)")
+    ] = None
+    out: Annotated[Path | None, Doc("directory for the results (default: a new directory under runs/)")] = None
 
 
-def run_options(methods: Sequence[Entry[Any]]) -> dict[str, Option]:
-    """All options that a run of these methods understands."""
-    return options_of(Launch, Config, *(method.config for method in methods))
+def run_options(methods: Sequence[Entry[Any]], *others: type) -> dict[str, Option]:
+    """The options of a run of these methods, in the order of their groups."""
+    shared, own = options_of(Launch, *others, Config, AsJson), _own_options(methods)
+    for name in shared.keys() & own.keys() if len(methods) == 1 else ():
+        shared[name] = replace(shared[name], help=own[name].help)
+    options: dict[str, Option] = {}
+    for group, names in GROUPS.items():
+        found = {name: shared[name] for name in names if name in shared}
+        if group == "method":
+            found = {name: option for name, option in own.items() if name not in shared}
+        options |= {name: replace(option, group=group) for name, option in found.items()}
+    return options
+
+
+def _own_options(methods: Sequence[Entry[Any]]) -> dict[str, Option]:
+    """The methods' own options; where there are several methods, the help says which have an option."""
+    each_has = {method.name: options_of(method.config) for method in methods}
+    found = options_of(*(method.config for method in methods))
+    if len(methods) == 1:
+        return found
+    for name, option in found.items():
+        having = {method: its[name].default for method, its in each_has.items() if name in its}
+        by_default = {value: [method for method in having if having[method] == value] for value in having.values()}
+        default = option.default
+        if len(by_default) > 1:
+            default = ", ".join(f"{value} for {', '.join(those)}" for value, those in by_default.items())
+        found[name] = replace(option, help=f"[{', '.join(having)}] {help_text(option.hint, default)}")
+    return found
 
 
 def whose(methods: Sequence[Entry[Any]], name: str) -> str | None:
     """Why these methods do not have an option, if others have it."""
-    having = [each.name for each in METHODS.values() if name in _names(each.config)]
+    having = [each.name for each in METHODS.values() if name in options_of(each.config)]
     if not having:
         return None
     lacking = " or ".join(method.name for method in methods)
-    if name in _names(Caching) and all(_sends_no_labels(method) for method in methods):
+    other = having[0] if len(having) == 1 else "one of those"
+    if name in options_of(Caching) and all(_sends_no_labels(method) for method in methods):
         sends = "sends" if len(methods) == 1 else "send"
         return (
             f"is for methods that send soft-labels ({', '.join(having)}), not for {lacking}, which {sends} none; "
-            "leave it out, or choose one of those"
+            f"leave it out, or choose {other}"
         )
-    other = having[0] if len(having) == 1 else "one of those"
     return f"is for {', '.join(having)}, and not for {lacking}; leave it out, or choose {other}"
 
 
@@ -57,17 +114,18 @@ def configs(methods: Sequence[Entry[Any]], given: Mapping[str, Any]) -> tuple[Co
     """The shared config, and each method's own, from the options that were given and the preset that they name."""
     config, own = apply(given.get("preset"), given, methods)
     for method, options in zip(methods, own, strict=True):
-        check_method(method.build(options), config.asked)  # before data is loaded, which may take long
+        check_method(method.build(options), config.asked)
+    check_machine(config)  # like every other check before data is loaded, which may take long
     return config, own
 
 
 @contextmanager
 def preset_explained(methods: Sequence[Entry[Any]], given: Mapping[str, Any]) -> Iterator[None]:
-    """Where an error is about a value that nobody typed, because the preset has it, say so, and how to change it."""
+    """Where an error is about a value that the preset set, say so, and how to change it."""
     try:
         yield
     except ConfigError as error:
-        name = str(error).split(" ")[0]  # an error begins with the option that it is about
+        name = error.option
         if name in given or given.get("preset") not in PRESETS:
             raise
         preset = PRESETS[given["preset"]]
@@ -75,20 +133,23 @@ def preset_explained(methods: Sequence[Entry[Any]], given: Mapping[str, Any]) ->
         values = [options[name] for options in (preset.shared, *own) if name in options]
         if not values:
             raise
-        remedy = _other_value(run_options(methods)[name], values[0])
+        others = [choice for choice in choices_of(run_options(methods)[name].hint) if choice != values[0]]
+        remedy = f"{flag(name)} {others[0] if len(others) == 1 else 'with another value'}"
         raise ConfigError(f"{error}; preset {preset.name} sets {name} to {values[0]}: add {remedy}") from None
 
 
-def check_device(name: str) -> None:
-    """Raise ConfigError for a device that this machine does not have."""
+def check_machine(config: Config) -> None:
+    """Raise ConfigError for a device that this machine does not have, or for more workers than it can run."""
     import torch
 
+    from scarlet.transport.local import worker_count
+
     try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).item()
+        torch.zeros(1, device=torch.device(config.device)).item()
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"device {name!r} cannot be used ({reason}); use cpu") from None
+        raise ConfigError(f"device {config.device!r} cannot be used ({reason}); use cpu") from None
+    worker_count(config.workers, config.clients, config.device)
 
 
 def new_directory(given: Path | None, name: str) -> Path:
@@ -96,16 +157,5 @@ def new_directory(given: Path | None, name: str) -> Path:
     return given if given is not None else Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-def _names(kind: Any) -> list[str]:
-    return [field.name for field in fields(kind)]
-
-
 def _sends_no_labels(method: Entry[Any]) -> bool:
     return not method.build(method.config()).uses_public
-
-
-def _other_value(option: Option, value: object) -> str:
-    """What to type to have another value: in full, where there is only one."""
-    kind = get_args(option.hint)[0]
-    others = [choice for choice in get_args(kind) if choice != value] if get_origin(kind) is Literal else []
-    return f"{flag(option.name)} {others[0]}" if len(others) == 1 else f"{flag(option.name)} with another value"

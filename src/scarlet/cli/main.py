@@ -14,23 +14,14 @@ COMMANDS = {
     "run": ("scarlet.cli.run", "run one method: scarlet run METHOD [--rounds 60 ...]"),
     "compare": (
         "scarlet.cli.compare",
-        "run several methods on the same data: scarlet compare scarlet dsfl --seeds 0,1,2",
+        "run several methods on the same data: scarlet compare METHOD... --seeds 0,1",
     ),
-    "resume": ("scarlet.cli.resume", "go on with a run or a comparison that was cut off: scarlet resume DIR"),
-    "presets": (
-        "scarlet.cli.presets",
-        "list the settings that --preset knows, or all values of one: scarlet presets [NAME]",
-    ),
-    "costs": ("scarlet.cli.costs", "megabytes a round of every method, without training"),
-    "simulate-cache": (
-        "scarlet.cli.simulate",
-        "share of cache hits for several cache durations, without training",
-    ),
-    "report": ("scarlet.cli.report", "make report.html from finished runs: scarlet report DIR... --out FILE"),
-    "data": (
-        "scarlet.cli.data",
-        "list the data sets that are there, or get one: scarlet data list | get NAME",
-    ),
+    "resume": ("scarlet.cli.resume", "continue an interrupted run or comparison: scarlet resume DIR"),
+    "presets": ("scarlet.cli.presets", "list the presets, or all option values of one: scarlet presets [NAME]"),
+    "costs": ("scarlet.cli.costs", "megabytes per round of every method, without training"),
+    "simulate-cache": ("scarlet.cli.simulate", "cache hit ratio for several cache durations, without training"),
+    "report": ("scarlet.cli.report", "write report.html about runs: scarlet report DIR... --out FILE"),
+    "data": ("scarlet.cli.data", "list the datasets, or download one: scarlet data list | get NAME"),
 }
 
 

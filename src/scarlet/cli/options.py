@@ -1,31 +1,55 @@
-"""Options from dataclasses: parsed by tyro, with defaults from a file, and errors in one line."""
+"""Options from dataclasses: read from the command line and from files, shown in groups, refused in one line."""
 
 from __future__ import annotations
 
-import io
 import json
-import re
-import sys
 import tomllib
+from argparse import ArgumentParser, HelpFormatter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, dataclass, fields
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
+
+from typing_extensions import Doc
 
 from scarlet.errors import ConfigError, unknown
+from scarlet.experiment.flat import choices_of, from_file, from_text, kinds_of
 
-Whose = Callable[[str], str | None]  # the name of an option that is not known -> why it is not, if that can be said
+# The name of an option that is not known -> why these methods do not have it, if others do.
+Whose = Callable[[str], str | None]
+
+_METAVARS = {int: "INT", float: "FLOAT", str: "NAME", Path: "PATH", tuple: "INT,INT,..."}
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its type, with its documentation, and its default."""
+    """One option: its type, its default, and how the help shows it."""
 
     name: str
     hint: Any
     default: object
+    help: str
+    group: str = "options"  # the heading in the help
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it takes no value."""
+        return bool in kinds_of(self.hint)
+
+    @property
+    def metavar(self) -> str:
+        """What the help shows in place of a value."""
+        choices = choices_of(self.hint)
+        return "{" + ",".join(choices) + "}" if choices else _METAVARS[kinds_of(self.hint)[0]]
+
+
+@dataclass(frozen=True, slots=True)
+class AsJson:
+    """The option of every command that prints a result."""
+
+    json: Annotated[bool, Doc("print the result as JSON, and nothing else")] = False
 
 
 def options_of(*types: type) -> dict[str, Option]:
@@ -34,9 +58,19 @@ def options_of(*types: type) -> dict[str, Option]:
     for each in types:
         hints = get_type_hints(each, include_extras=True)
         for item in fields(each):
-            default = item.default if item.default is not MISSING else None
-            found.setdefault(item.name, Option(item.name, hints[item.name], default))
+            default = None if item.default is MISSING else item.default
+            found.setdefault(
+                item.name, Option(item.name, hints[item.name], default, help_text(hints[item.name], default))
+            )
     return found
+
+
+def help_text(hint: Any, default: object) -> str:
+    """The documentation of an option with its default; the documentation itself describes a default of None."""
+    (doc,) = (str(each.documentation) for each in get_args(hint)[1:] if isinstance(each, Doc))
+    if default is None or default is False:
+        return doc
+    return f"{doc} (default: {','.join(map(str, default)) if isinstance(default, tuple) else default})"
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -45,20 +79,78 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments[:first]), list(arguments[first:])
 
 
-def parse(
-    prog: str,
-    about: str,
-    options: Mapping[str, Option],
-    arguments: Sequence[str],
-    whose: Whose = lambda name: None,
-) -> dict[str, Any]:
-    """The options that were given, on the command line or in the file that --config names, and no others."""
-    _check_names(arguments, options, whose)
-    given = _parse(prog, about, options, arguments)
-    path = given.get("config")
-    if path is None:
-        return given
-    return _read(Path(path), options, whose) | given
+@dataclass(frozen=True, slots=True)
+class Command:
+    """How a command is called, what it does, and its options."""
+
+    usage: str
+    about: str
+    options: Mapping[str, Option]
+    whose: Whose = lambda name: None
+
+    def parse(self, arguments: Sequence[str]) -> dict[str, Any]:
+        """The options that were given, on the command line or in the file that --config names, and no others."""
+        if "--help" in arguments:
+            print(self._help(), end="")
+            raise SystemExit(0)
+        given: dict[str, Any] = {}
+        for name, text in self._texts(list(arguments)).items():
+            given[name] = True if text is None else from_text(flag(name), self.options[name].hint, text)
+        return given if given.get("config") is None else self._in_file(given["config"], given) | given
+
+    def _texts(self, words: list[str]) -> dict[str, str | None]:
+        """What was typed for each option; None for a switch."""
+        texts: dict[str, str | None] = {}
+        while words:
+            typed, equals, text = words.pop(0).partition("=")
+            name = typed.removeprefix("--").replace("-", "_")
+            if not typed.startswith("--"):
+                raise ConfigError(f"unexpected argument {typed!r} among the options; {self._see}")
+            self._check_known(name)
+            switch = self.options[name].is_switch
+            if switch and equals:
+                raise ConfigError(f"{flag(name)} takes no value, got {text!r}; leave the value out")
+            if not switch and not equals:
+                if not words or words[0].startswith("--"):
+                    raise ConfigError(f"{flag(name)} takes a value, got none; {self._see}")
+                text = words.pop(0)
+            texts[name] = None if switch else text
+        return texts
+
+    def _in_file(self, path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The options in a TOML file, or in the config.json of an earlier run, that the command line does not give."""
+        values = {name.replace("-", "_"): value for name, value in table_in(path).items() if name != "method"}
+        for name in values:
+            self._check_known(name, path)
+        return {
+            name: from_file(f"{name} in {path}", self.options[name].hint, value)
+            for name, value in values.items()
+            if name not in given
+        }
+
+    def _check_known(self, name: str, file: Path | None = None) -> None:
+        if name in self.options and not (file and name == "config"):
+            return
+        if why := self.whose(name):
+            raise ConfigError(f"{f'{name} in {file}' if file else flag(name)} {why}")
+        if file:
+            raise unknown(f"option in {file}", name, self.options, self._see)
+        raise unknown("option", flag(name), ["--help", *map(flag, self.options)], self._see)
+
+    def _help(self) -> str:
+        layout = partial(HelpFormatter, max_help_position=26)
+        parser = ArgumentParser(usage=f"{self.usage} [options]", description=self.about, formatter_class=layout)
+        groups: dict[str, Any] = {"options": parser}
+        for option in self.options.values():
+            if option.group not in groups:
+                groups[option.group] = parser.add_argument_group(option.group)
+            shape = {"action": "store_true"} if option.is_switch else {"metavar": option.metavar}
+            groups[option.group].add_argument(flag(option.name), help=option.help.replace("%", "%%"), **shape)
+        return parser.format_help()
+
+    @property
+    def _see(self) -> str:
+        return f"see {' '.join(self.usage.split()[:2])} --help"
 
 
 def method_in(arguments: Sequence[str]) -> list[str]:
@@ -76,83 +168,17 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _check_names(arguments: Sequence[str], options: Mapping[str, Option], whose: Whose) -> None:
-    known = {*map(flag, options), "--help"}
-    for word in arguments:
-        name = word.split("=")[0].replace("_", "-")
-        if re.match(r"--[a-zA-Z]", word) and name not in known:
-            if why := whose(name.removeprefix("--").replace("-", "_")):
-                raise ConfigError(f"{name} {why}")
-            raise unknown("option", name, known)
-
-
-def _parse(prog: str, about: str, options: Mapping[str, Option], arguments: Sequence[str]) -> dict[str, Any]:
-    import tyro
-
-    table = make_dataclass(
-        "Options", [(each.name, each.hint, field(default=each.default)) for each in options.values()]
-    )
-    text = io.StringIO()
-    try:
-        with redirect_stdout(text), redirect_stderr(text):
-            parsed: object = tyro.cli(
-                table,
-                prog=prog,
-                description=about,
-                args=list(arguments),
-                config=(tyro.conf.FlagCreatePairsOff,),
-            )
-    except SystemExit as stop:
-        if stop.code in (0, None):
-            sys.stdout.write(text.getvalue())
-            raise
-        raise ConfigError(_one_line(text.getvalue())) from None
-    named = {word.split("=")[0].removeprefix("--").replace("-", "_") for word in arguments if word.startswith("--")}
-    return {name: getattr(parsed, name) for name in options if name in named}
-
-
-def _one_line(boxed: str) -> str:
-    """What tyro says in a box: a title, what is wrong and, for a wrong value, what the option is."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", boxed)
-    lines = [line.strip("│╭╮╰╯ \t") for line in plain.splitlines()]
-    parts = [" ".join(part.split()) for part in re.split(r"\n[-─]{5,}\n", "\n".join(lines))]
-    wrong = (parts[1] if len(parts) > 1 else parts[0]).rstrip(".")
-    about = [part.removeprefix("Argument helptext: ") for part in parts if part.startswith("Argument helptext: ")]
-    return "; ".join([wrong, *about])
-
-
-def _read(path: Path, options: Mapping[str, Option], whose: Whose) -> dict[str, Any]:
-    """The options in a TOML file, or in the config.json of an earlier run."""
-    from scarlet.experiment.flat import converted  # knows all methods, and is slow to load
-
-    table = table_in(path)
-    table.pop("method", None)
-    names = {name.replace("-", "_"): value for name, value in table.items()}
-    for name in names:
-        if name not in options or name == "config":
-            if why := whose(name):
-                raise ConfigError(f"{name} in {path} {why}")
-            raise unknown(f"option in {path}", name, set(options) - {"config"})
-    return {name: converted(name, options[name].hint, value, str(path)) for name, value in names.items()}
-
-
 def table_in(path: Path) -> dict[str, object]:
     """The content of a TOML file, or of a JSON file."""
     try:
         content = path.read_text()
         table = json.loads(content) if path.suffix == ".json" else tomllib.loads(content)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"config cannot be read: {path}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"config cannot be read: {path}: {error.strerror}; check the path") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"config cannot be read: {path}: it is not text; check the path") from None
     except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
         raise ConfigError(f"config {path} is not well formed: {error}") from None
     if not isinstance(table, dict):
         raise ConfigError(f"config {path} must be a table of options, got {type(table).__name__}")
     return table
-
-
-def integers(name: str, text: str) -> tuple[int, ...]:
-    """The whole numbers in a list such as 0,1,2."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigError(f"{name} must be whole numbers with commas between, such as 0,1,2, got {text!r}") from None

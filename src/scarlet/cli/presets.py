@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated
+from dataclasses import asdict
 
-from typing_extensions import Doc
-
-from scarlet.cli.options import flag, options_of, parse, split
+from scarlet.cli.options import AsJson, Command, flag, options_of, split
 from scarlet.errors import ConfigError
 from scarlet.presets import PRESETS, Preset, find
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """How to print."""
-
-    json: Annotated[bool, Doc("print a list of objects, or one object where NAME is given, for scripts")] = False
-
 
 # What the list shows of the shared options.
 _SHARED = ("private", "alpha", "rounds", "clients", "samples_per_client")
@@ -38,10 +27,10 @@ def main(argv: Sequence[str]) -> int:
     """List the presets, or show one."""
     words, rest = split(argv)
     about = (
-        "List the settings that --preset of run and compare knows, or show all values of one. "
-        "The command line wins over --config, --config over the preset, and the preset over the defaults."
+        "List the presets of 'scarlet run' and 'scarlet compare', or show all option values of one. "
+        "The command line overrides --config, --config overrides the preset, and the preset overrides the defaults."
     )
-    given = parse("scarlet presets [NAME]", about, options_of(Output), rest)
+    given = Command("scarlet presets [NAME]", about, options_of(AsJson)).parse(rest)
     if len(words) > 1:
         raise ConfigError(f"scarlet presets takes one NAME or none, got {len(words)}: {' '.join(words)}")
     shown = find(words[0]) if words else None
@@ -66,8 +55,8 @@ def _list() -> None:
         if set(own) != {"-"}:
             methods.add_row(name, *own)
     lines = [f"{name}: {each.about}" for name, each in PRESETS.items() if "private" not in each.shared]
-    lines.append("bits: up, down; taus: client, server; -: as without the preset")
-    lines.append("'scarlet presets NAME' shows all values of one; use it by --preset NAME")
+    lines.append("bits: uplink, downlink; taus: client, server; -: not changed by the preset")
+    lines.append("'scarlet presets NAME' shows all values of one; 'scarlet run METHOD --preset NAME' uses it")
     screen = console()
     screen.print(data, methods)
     for line in lines:
@@ -96,7 +85,7 @@ def _show(preset: Preset) -> None:
     screen.print(drawn)
     if "private" in preset.shared:
         its = info(preset.shared["private"])
-        screen.print(f"public set and model follow from the private set: {its.public}, {its.model}", highlight=False)
+        screen.print(f"public dataset and model of the private dataset: {its.public}, {its.model}", highlight=False)
 
 
 def _value(value: object) -> str:

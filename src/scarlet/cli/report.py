@@ -1,4 +1,4 @@
-"""`scarlet report DIR...`: one page about runs that are there."""
+"""`scarlet report DIR...`: one page about runs that have been made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
-from scarlet.cli.options import options_of, parse, split
+from scarlet.cli.options import Command, options_of, split
 from scarlet.errors import ConfigError
 
 
@@ -17,20 +17,22 @@ from scarlet.errors import ConfigError
 class Output:
     """Where to write."""
 
-    out: Annotated[Path, Doc("the page to write; one that is there is replaced")] = Path("report.html")
+    out: Annotated[Path, Doc("the page to write; an existing file is replaced")] = Path("report.html")
 
 
 def main(argv: Sequence[str]) -> int:
     """Write the page."""
     words, rest = split(argv)
-    given = parse("scarlet report DIR...", "One page about finished runs.", options_of(Output), rest)
+    about = "One page about finished or interrupted runs; DIR is the directory of a run or of a comparison."
+    given = Command("scarlet report DIR...", about, options_of(Output)).parse(rest)
     if not words:
         raise ConfigError("scarlet report takes the directories of runs before the options, got none")
 
-    from scarlet.report import read_run, write_report
+    from scarlet.experiment.run_directory import read_run
+    from scarlet.report.page import write_report
 
     directories = [run for word in words for run in _runs(Path(word))]
-    path = given.get("out", Path("report.html"))
+    path = given.get("out", Output().out)
     write_report([read_run(directory) for directory in directories], path)
     print(f"report: {path}")
     return 0

@@ -1,4 +1,4 @@
-"""`scarlet simulate-cache`: the share of cache hits for several cache durations, without training."""
+"""`scarlet simulate-cache`: the cache hit ratio for several cache durations, without training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from typing_extensions import Doc
 
 from scarlet.cli.main import no_positionals
-from scarlet.cli.options import integers, options_of, parse, split
+from scarlet.cli.options import AsJson, Command, options_of, split
 from scarlet.experiment.cache_simulation import IDLE_SHARE, SimulateConfig, Simulated, recommended, simulate_cache
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -23,22 +23,17 @@ _WIDTH = 60
 class Output:
     """What the command line adds to the simulation's own options."""
 
-    durations: Annotated[str, Doc("the values of D to compare, with commas between")] = "25,50,100,200,400,800"
-    out: Annotated[Path | None, Doc("also draw a page, such as cache.html")] = None
-    json: Annotated[bool, Doc("print a list of objects, for scripts")] = False
+    out: Annotated[Path | None, Doc("also write the figure to this page, such as cache.html (default: no page)")] = None
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print and draw the share of hits, and recommend a duration."""
+    """Print and draw the hit ratios, and recommend a duration."""
     words, rest = split(argv)
     no_positionals("simulate-cache", words)
-    about = "The share of cache hits in each round, for several cache durations D, without training (Algorithm 3)."
-    given = parse("scarlet simulate-cache", about, options_of(Output, SimulateConfig), rest)
+    about = "The cache hit ratio of each round, for several cache durations D, without training (Algorithm 3)."
+    given = Command("scarlet simulate-cache", about, options_of(SimulateConfig, Output, AsJson)).parse(rest)
     out, as_json = given.pop("out", None), given.pop("json", False)
-    if "durations" in given:
-        given["durations"] = integers("durations", given["durations"])
-    config = SimulateConfig(**given)
-    simulated = simulate_cache(config)
+    simulated = simulate_cache(SimulateConfig(**given))
     best = recommended(simulated)
     if out is not None:
         from scarlet.report.cache import write_cache_figure
@@ -62,17 +57,17 @@ def _plain(each: Simulated, best: Simulated | None) -> dict[str, object]:
 
 def _print(simulated: Sequence[Simulated], best: Simulated | None) -> None:
     rounds = len(simulated[0].hit_ratio)
-    print(f"share of hits over {rounds} rounds, each bar the mean of about {max(1, rounds // _WIDTH)} (full: all hit)")
+    print(f"hit ratio over {rounds} rounds; each bar is the mean of about {max(1, rounds // _WIDTH)} (full bar: 1)")
     for each in simulated:
         steady = each.hit_ratio[rounds // 2 :].mean()
-        print(f"D {each.duration:>5}  {_sparkline(each.hit_ratio)}  {steady:.3f} in the second half")
+        print(f"D {each.duration:>5}  {_sparkline(each.hit_ratio)}  {steady:.3f} over the second half")
     print()
     for each in simulated:
-        print(f"D {each.duration:>5}: nothing would be refreshed in {_idle(each.idle, rounds)}")
+        print(f"D {each.duration:>5}: no label is requested in {_idle(each.idle, rounds)}")
     if best is None:
-        print(f"\nno D here has fewer than {IDLE_SHARE:.0%} of such rounds; try smaller ones")
+        print(f"\nno D of these has fewer than {IDLE_SHARE:.0%} such rounds; try smaller ones")
     else:
-        print(f"\nrecommended: D = {best.duration}, the largest with fewer than {IDLE_SHARE:.0%} of such rounds")
+        print(f"\nrecommended: D = {best.duration}, the largest with fewer than {IDLE_SHARE:.0%} such rounds")
 
 
 def _sparkline(ratio: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:

@@ -1,4 +1,4 @@
-"""Data sets, their partition among clients, and their files."""
+"""Datasets, their partition among clients, and their files."""
 
 from scarlet.data.datasets import (
     DATASETS,

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from scarlet.data.images import resized
-from scarlet.data.source import Counts, Images, Labelled, Shape, chosen
+from scarlet.data.source import Counts, Labelled, Pixels, Shape, chosen
 from scarlet.data.unpickle import Refused, read_pickle
 from scarlet.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
 class Cifar:
-    """Some training batches and a test batch; a training batch that is missing only makes the set smaller."""
+    """Some training batches and a test batch; a training batch that is missing only makes the dataset smaller."""
 
     name: str
     folder: str
@@ -51,7 +51,7 @@ class Cifar:
             raise self._error(f"{path} is missing", path.parent)
         return self._batch(path)
 
-    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Images:
+    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
         images = self.train(data_dir).images
         return resized(images[chosen(len(images), size)], shape)
 

@@ -1,4 +1,4 @@
-"""The data sets by name, and how to load them."""
+"""The datasets by name, and how to load them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from scarlet.arrays import Images
 from scarlet.data.cifar import CIFAR10, CIFAR100
 from scarlet.data.embedded import Digits, Mnist5k
 from scarlet.data.folders import Caltech256, TinyImageNet
-from scarlet.data.source import Images, Integers, PrivateSource, PublicSource, Shape
+from scarlet.data.source import Integers, Pixels, PrivateSource, PublicSource, Shape
 from scarlet.errors import ConfigError, DataError, unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Augment:
-    """Random crop of the image padded by `padding` pixels, random horizontal flip; 0 and False: neither."""
+    """Random crop of the image padded by `padding` pixels, and random horizontal flip. 0 and False: none."""
 
     padding: int
     flip: bool
@@ -27,16 +28,16 @@ class PrivateSet:
 
     name: str
     classes: int
-    train_images: Images  # u8[n, C, H, W]
+    train_images: Images  # [n, C, H, W]
     train_labels: Integers  # i64[n]
-    test_images: Images  # u8[m, C, H, W]
+    test_images: Images  # [m, C, H, W]
     test_labels: Integers  # i64[m]
     augment: Augment = Augment(padding=0, flip=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What is known of a set before it is read; its sizes are those of the whole set."""
+    """What is known of a dataset before it is read; its sizes are those of the whole dataset."""
 
     title: str
     shape: Shape  # C, H, W; images of caltech256 differ in size and are brought to this one
@@ -45,8 +46,8 @@ class Info:
     test: int
     source: PublicSource
     augment: Augment = Augment(padding=0, flip=False)
-    public: str | None = None  # the public set that goes with it; None: it cannot be private
-    model: str | None = None  # the model that goes with it; None: it cannot be private
+    public: str | None = None  # the public dataset that it is paired with; None: it cannot be private
+    model: str | None = None  # its usual model; None: it cannot be private
 
 
 DATASETS = {
@@ -118,19 +119,21 @@ def default_data_dir() -> Path:
 
 
 def info(name: str) -> Info:
-    """The entry of a data set."""
+    """The entry of a dataset."""
     if name not in DATASETS:
-        raise unknown("data set", name, DATASETS)
+        raise unknown("dataset", name, DATASETS)
     return DATASETS[name]
 
 
 def load_private(name: str, data_dir: Path) -> PrivateSet:
-    """The labelled images of a set, as much of it as is there."""
+    """The labelled images of a dataset, as much of it as is there."""
     entry = info(name)
     source = entry.source
     if not isinstance(source, PrivateSource):
         able = [other for other, its in DATASETS.items() if its.public]
-        raise ConfigError(f"{name} can serve as the public set only; choose a private set from: {', '.join(able)}")
+        raise ConfigError(
+            f"{name} can serve as the public dataset only; choose a private dataset from: {', '.join(able)}"
+        )
     _check_present(name, source, data_dir)
     train, test = source.train(data_dir), source.test(data_dir)
     return PrivateSet(
@@ -144,8 +147,8 @@ def load_private(name: str, data_dir: Path) -> PrivateSet:
     )
 
 
-def load_public(name: str, data_dir: Path, shape: Shape, size: int | None = None) -> Images:
-    """The training images of a set at the private set's `shape`, or a fixed choice of `size` of them.
+def load_public(name: str, data_dir: Path, shape: Shape, size: int | None = None) -> Pixels:
+    """The training images of a dataset at the private dataset's `shape`, or a fixed choice of `size` of them.
 
     Grey becomes RGB, or RGB grey, where the channels differ; pixels are resized bilinearly with antialiasing.
     """
@@ -155,7 +158,7 @@ def load_public(name: str, data_dir: Path, shape: Shape, size: int | None = None
 
 
 def public_images(name: str, data_dir: Path) -> int:
-    """How many images a set has to offer as the public one."""
+    """How many images a dataset has to offer as the public one."""
     source = info(name).source
     _check_present(name, source, data_dir)
     return source.counts(data_dir).train

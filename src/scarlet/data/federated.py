@@ -43,7 +43,7 @@ class FederatedData:
     def bytes_of_a_client(self) -> int:
         """Memory of one client's own images."""
         train, test = self.private.train_images[0].nbytes, self.private.test_images[0].nbytes
-        return len(self.train[0]) * train + len(self.test[0]) * test
+        return int(len(self.train[0]) * train + len(self.test[0]) * test)
 
     @cached_property
     def public_fingerprint(self) -> str:

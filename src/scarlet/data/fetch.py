@@ -1,4 +1,4 @@
-"""Getting a data set from its official address, and listing how much of each is there."""
+"""Downloads a dataset from its official address, and lists how much of each is there."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ARCHIVES = {
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """How much of a set is there; all zero and no error means that it is not there at all."""
+    """How much of a dataset is there; all zero and no error means that it is not there at all."""
 
     name: str
     title: str
@@ -69,12 +69,12 @@ class Present:
 
 
 def present(data_dir: Path) -> list[Present]:
-    """One row for each known set; a damaged set has its error in its row."""
+    """One row for each known dataset; a damaged one has its error in its row."""
     return [_row(name, entry, data_dir) for name, entry in DATASETS.items()]
 
 
 def get(name: str, data_dir: Path, progress: Progress | None = None) -> Path:
-    """Download a set unless it is there, check it, unpack it, and return its file or folder.
+    """Download a dataset unless it is there, check it, unpack it, and return its file or folder.
 
     It appears under its name only once it is whole, and what is there already is never overwritten.
     """
@@ -82,7 +82,7 @@ def get(name: str, data_dir: Path, progress: Progress | None = None) -> Path:
     where = entry.source.where(data_dir)
     if where.exists():
         if not (row := _row(name, entry, data_dir)).complete:
-            state = row.error or "not the whole set"
+            state = row.error or "not the whole dataset"
             raise DataError(f"cannot download {name} (there is {where}, but {state}); move it away and try again")
         return where
     try:

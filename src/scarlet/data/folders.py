@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from scarlet.data.images import decoded
-from scarlet.data.source import Counts, Images, Labelled, Shape, chosen
+from scarlet.data.source import Counts, Labelled, Pixels, Shape, chosen
 from scarlet.errors import DataError
 
 SUFFIXES = (".jpeg", ".jpg")
@@ -45,7 +45,7 @@ class TinyImageNet:
         number = {wnid: label for label, wnid in enumerate(self._wnids(data_dir))}
         return self._labelled([(path, number[wnid]) for path, wnid in self._test_files(data_dir)])
 
-    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Images:
+    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
         paths = [path for paths in self._train_files(data_dir).values() for path in paths]
         return decoded([paths[i] for i in chosen(len(paths), size)], shape)
 
@@ -105,7 +105,7 @@ class Caltech256:
         files = self._files(data_dir)
         return Counts(len(files), 0, len({path.parent for path in files}))
 
-    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Images:
+    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
         paths = self._files(data_dir)
         return decoded([paths[i] for i in chosen(len(paths), size)], shape)
 

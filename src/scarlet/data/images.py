@@ -1,4 +1,4 @@
-"""Images from files to arrays, and from one shape to another."""
+"""Pixels from files to arrays, and from one shape to another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scarlet.data.source import Images, Shape
+from scarlet.data.source import Pixels, Shape
 from scarlet.errors import DataError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MODES = {1: "L", 3: "RGB"}  # channels -> Pillow's name for them
 
 
-def resized(images: Images, shape: Shape) -> Images:
+def resized(images: Pixels, shape: Shape) -> Pixels:
     """The images at `shape`: grey or RGB first, then bilinear with antialiasing; itself if it fits."""
     if images.shape[1:] == shape:
         return images
@@ -30,7 +30,7 @@ def resized(images: Images, shape: Shape) -> Images:
     return out
 
 
-def decoded(paths: Sequence[Path], shape: Shape) -> Images:
+def decoded(paths: Sequence[Path], shape: Shape) -> Pixels:
     """The image files at `shape`, in the order of `paths`."""
     # Pillow releases the interpreter lock while it decodes, so threads use all cores.
     from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +46,7 @@ def decoded(paths: Sequence[Path], shape: Shape) -> Images:
     return out
 
 
-def _decode(path: Path, shape: Shape) -> Images:
+def _decode(path: Path, shape: Shape) -> Pixels:
     from PIL import Image
 
     try:
@@ -58,7 +58,7 @@ def _decode(path: Path, shape: Shape) -> Images:
         ) from error
 
 
-def _planes(image: Image.Image, shape: Shape) -> Images:
+def _planes(image: Image.Image, shape: Shape) -> Pixels:
     """One Pillow image as u8[C, H, W]."""
     from PIL import Image
 

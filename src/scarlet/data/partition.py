@@ -72,7 +72,7 @@ def split_test(test_labels: Integers, shares: Floats, per_client: int, rng: np.r
     if per_client < 1:
         raise ConfigError(f"per_client must be 1 or more, got {per_client}; use at least one test image per client")
     if not len(test_labels):
-        raise ConfigError("test_labels must not be empty, got 0 labels; use a set that has a test split")
+        raise ConfigError("test_labels must not be empty, got 0 labels; use a dataset that has a test split")
     queues = [rng.permutation(members) for members in _by_class(test_labels, shares.shape[1])]
     present = np.array([len(queue) > 0 for queue in queues])
     handed = np.zeros(len(queues), np.int64)
@@ -113,20 +113,20 @@ def _checked_size(images: int, clients: int, alpha: float, per_client: int | Non
         if not 1 <= per_client <= images:
             raise ConfigError(
                 f"samples_per_client must be from 1 to {images}, the number of private images, got {per_client}; "
-                "use fewer images per client or a larger set"
+                "use fewer images per client or a larger dataset"
             )
         return per_client
     if images < clients:
         raise ConfigError(
             f"clients must be at most {images}, the number of private images, got {clients}; "
-            "use fewer clients or a larger set, or share_images with samples_per_client"
+            "use fewer clients or a larger dataset, or share_images with samples_per_client"
         )
     if per_client is None:
         return images // clients
     if not 1 <= per_client <= images // clients:
         raise ConfigError(
             f"samples_per_client must be from 1 to {images // clients} for {clients} clients and {images} images, "
-            f"got {per_client}; use fewer images per client, fewer clients, a larger set or share_images"
+            f"got {per_client}; use fewer images per client, fewer clients, a larger dataset or share_images"
         )
     return per_client
 

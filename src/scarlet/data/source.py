@@ -1,4 +1,4 @@
-"""What a data set has to offer to be read, whatever its files look like."""
+"""What a dataset has to offer to be read, whatever its files look like."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy.typing as npt
 from scarlet.errors import ConfigError
 from scarlet.rng import draw, stream
 
-Images: TypeAlias = npt.NDArray[np.uint8]  # [n, C, H, W]
+Pixels: TypeAlias = npt.NDArray[np.uint8]  # [n, C, H, W]
 Integers: TypeAlias = npt.NDArray[np.int64]
 Shape: TypeAlias = tuple[int, int, int]  # C, H, W
 
 
 class Labelled(NamedTuple):
-    """Images and the class of each."""
+    """Pixels and the class of each."""
 
-    images: Images  # u8[n, C, H, W]
+    images: Pixels  # u8[n, C, H, W]
     labels: Integers  # i64[n]
 
 
 class Counts(NamedTuple):
-    """How much of a set is there; classes are those with at least one training image."""
+    """How much of a dataset is there; classes are those with at least one training image."""
 
     train: int
     test: int
@@ -32,21 +32,21 @@ class Counts(NamedTuple):
 
 
 class PublicSource(Protocol):
-    """A set that can serve as the public one."""
+    """A dataset that can serve as the public one."""
 
     def where(self, data_dir: Path) -> Path:
-        """The file or folder that holds the set."""
+        """The file or folder that holds the dataset."""
 
     def counts(self, data_dir: Path) -> Counts:
-        """How much of the set is there, without decoding an image."""
+        """How much of the dataset is there, without decoding an image."""
 
-    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Images:
+    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
         """The training images, or a fixed choice of `size` of them, at `shape`."""
 
 
 @runtime_checkable
 class PrivateSource(PublicSource, Protocol):
-    """A set whose labels and test split let it serve as the private one, too."""
+    """A dataset whose labels and test split let it serve as the private one, too."""
 
     def classes(self, data_dir: Path) -> int:
         """One more than the largest label that can occur."""
@@ -62,13 +62,13 @@ def chosen(images: int, size: int | None) -> Integers:
     """The indices of `size` of `images`, ascending; None means all of them.
 
     The choice depends on nothing but the two numbers, so that server and clients that load the same public
-    set apart hold the same images.
+    dataset apart hold the same images.
     """
     if size is None:
         return np.arange(images, dtype=np.int64)
     if not 1 <= size <= images:
         raise ConfigError(
-            f"public_size must be from 1 to {images}, the images that the public set has, got {size}; "
-            "use fewer, or get the whole set"
+            f"public_size must be from 1 to {images}, the images that the public dataset has, got {size}; "
+            "use fewer, or get the whole dataset"
         )
     return draw(stream(0, "data", purpose="public images"), images, size)

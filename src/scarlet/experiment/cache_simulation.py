@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Doc
 
+from scarlet.arrays import Labels
 from scarlet.config import check_at_least, check_per_round
 from scarlet.errors import ConfigError
 from scarlet.protocol.cache import CacheTable, Duration, OnExpiry
-from scarlet.arrays import Labels
 from scarlet.rng import draw, stream
 
 IDLE_SHARE = 0.03  # a duration is recommended only if fewer rounds than this share refresh nothing
@@ -23,12 +23,14 @@ IDLE_SHARE = 0.03  # a duration is recommended only if fewer rounds than this sh
 class SimulateConfig:
     """The setting to simulate; the defaults are those of the paper's figure."""
 
-    durations: Annotated[tuple[int, ...], Doc("the values of D to compare")] = (25, 50, 100, 200, 400, 800)
-    public_size: Annotated[int, Doc("|P|, public samples")] = 10_000
-    public_per_round: Annotated[int, Doc("|P^t|, public samples a round")] = 1_000
-    rounds: Annotated[int, Doc("rounds to simulate")] = 3_000
-    on_expiry: Annotated[OnExpiry, Doc("refresh is Algorithm 3, delete is Algorithm 2")] = "refresh"
-    seed: Annotated[int, Doc("names the draws")] = 0
+    durations: Annotated[tuple[int, ...], Doc("cache durations D to compare")] = (25, 50, 100, 200, 400, 800)
+    public_size: Annotated[int, Doc("|P|, number of public images")] = 10_000
+    public_per_round: Annotated[int, Doc("|P^t|, public images drawn for each round")] = 1_000
+    rounds: Annotated[int, Doc("number of rounds to simulate")] = 3_000
+    on_expiry: Annotated[
+        OnExpiry, Doc("expired cache entries: refresh as in Algorithm 3, delete as in Algorithm 2")
+    ] = "refresh"
+    seed: Annotated[int, Doc("random seed of all draws")] = 0
 
     def __post_init__(self) -> None:
         if not self.durations:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -48,16 +48,17 @@ class Checkpoints:
         """Whether a round ends with a checkpoint."""
         return round % self._every == 0
 
-    def snapshot(self, server: Server, clients: States) -> Snapshot:
+    def snapshot(self, server: Server, changed: Collection[int], clients: States) -> Snapshot:
         """The federation as it is now, but for the server's model, which may still be learning.
 
-        `clients` are the states of those that have changed since the last checkpoint.
+        `changed` are the clients that were asked since the last checkpoint; `clients` are the states of those among
+        them that keep theirs on this machine.
         """
         packed = pack(server.state)
         parts: dict[str, Mapping[str, Array]] = {f"{_CLIENT}{number}": state for number, state in clients.items()}
         parts[_SERVER] = _copied(packed.common)
         for number, arrays in packed.by_client.items():
-            if number in clients:
+            if number in changed:
                 parts[f"{_OF_CLIENT}{number}"] = _copied(arrays)
         ledger = {column: asdict(total) for column, total in server.ledger.total.items()}
         return Snapshot(server.state.round, {"format": FORMAT, "run": self._identity, "ledger": ledger}, parts)

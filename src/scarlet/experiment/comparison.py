@@ -1,18 +1,18 @@
-"""Several methods under several seeds, each pair on the same data, draws and initial weights."""
+"""Several methods under several seeds; the methods of a seed share their data, draws and initial weights."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
 from scarlet.config import Config
 from scarlet.data.federated import Data
 from scarlet.errors import ConfigError
-from scarlet.experiment.flat import flatten, unflatten
 from scarlet.experiment.federation import prepare
+from scarlet.experiment.flat import flatten, unflatten
 from scarlet.experiment.round_log import Watcher
 from scarlet.experiment.run import run
 from scarlet.experiment.run_directory import check_free, finished, make, write_json
@@ -20,7 +20,16 @@ from scarlet.methods.registry import check_method, entry_of
 from scarlet.models.registry import ModelFactory
 from scarlet.records import RunResult
 
-PLAN = "comparison.json"  # what a comparison set out to do, so that it can be resumed
+PLAN = "comparison.json"  # the runs of a comparison, so that it can be resumed
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """One run of a comparison."""
+
+    directory: str
+    method: object
+    config: Config
 
 
 def compare(
@@ -33,9 +42,9 @@ def compare(
     model: ModelFactory | None = None,
     watchers: Sequence[Watcher] = (),
 ) -> list[RunResult]:
-    """Run each method under each seed; `methods` are config objects. Ctrl-C ends it with what was done so far.
+    """Run each method under each seed; `methods` are config objects. Ctrl-C ends it with the rounds so far.
 
-    With `out`, it holds a directory for each run, a summary.json of all and a report.html over all.
+    With `out`, it holds a directory for each run, and a summary.json of all.
     """
     if not methods or not seeds:
         raise ConfigError("a comparison needs at least one method and one seed")
@@ -44,25 +53,25 @@ def compare(
     for method in methods:
         check_method(entry_of(method).build(method), config.asked)
     planned = [
-        (f"{name}-seed{seed}", method, replace(config, seed=seed))
+        _Planned(f"{name}-seed{seed}", method, replace(config, seed=seed))
         for seed, (method, name) in product(seeds, zip(methods, _names(methods), strict=True))
     ]
     if out is not None:
         check_free(out)
-        prepare(planned[0][2], data, model)  # a mistake in the options shows here, before anything is written
-        plan = [{"directory": name, **flatten(method, its)} for name, method, its in planned]
+        prepare(planned[0].config, data, model)  # a mistake in the options is refused before anything is written
+        plan = [{"directory": each.directory, **flatten(each.method, each.config)} for each in planned]
         write_json(make(out) / PLAN, {"runs": plan})
-    return _finish(planned, out, data, model, watchers)
+    return _run_all(planned, out, data, model, watchers)
 
 
 def resume_comparison(out: Path, *, workers: int | None = None, watchers: Sequence[Watcher] = ()) -> list[RunResult]:
-    """Finish a comparison that was cut off: runs that are done are kept, and the one under way goes on."""
+    """Finish a comparison that was interrupted: finished runs are kept, and the unfinished one is resumed."""
     planned = []
     for table in read_plan(out):
         method, config = unflatten(table, str(out / PLAN))
         config = config if workers is None else replace(config, workers=workers)
-        planned.append((str(table["directory"]), method, config))
-    return _finish(planned, out, None, None, watchers)
+        planned.append(_Planned(str(table["directory"]), method, config))
+    return _run_all(planned, out, None, None, watchers)
 
 
 def read_plan(out: Path) -> list[dict[str, object]]:
@@ -74,26 +83,27 @@ def read_plan(out: Path) -> list[dict[str, object]]:
     return runs
 
 
-def _finish(
-    planned: Sequence[tuple[str, object, Config]],
+def _run_all(
+    planned: Sequence[_Planned],
     out: Path | None,
     data: Data | None,
     model: ModelFactory | None,
     watchers: Sequence[Watcher],
 ) -> list[RunResult]:
     results: list[RunResult] = []
-    for name, method, config in planned:
-        directory = None if out is None else out / name
-        done = None if directory is None else finished(directory)
-        if done is not None:
-            results.append(done)
-            continue
-        begun = directory is not None and directory.exists()
-        results.append(run(method, config, out=directory, resume=begun, data=data, model=model, watchers=watchers))
-        if results[-1].interrupted:
+    for each in planned:
+        directory = None if out is None else out / each.directory
+        result = None if directory is None else finished(directory)
+        if result is None:
+            begun = directory is not None and directory.exists()
+            result = run(
+                each.method, each.config, out=directory, resume=begun, data=data, model=model, watchers=watchers
+            )
+        results.append(result)
+        if result.interrupted:
             break
     if out is not None:
-        _write(out, results, [out / name for name, _, _ in planned])
+        write_json(out / "summary.json", {"runs": [_summary(result) for result in results]})
     return results
 
 
@@ -103,14 +113,7 @@ def _names(methods: Sequence[object]) -> list[str]:
     return [f"{name}-{at + 1}" if names.count(name) > 1 else name for at, name in enumerate(names)]
 
 
-def _write(out: Path, results: Sequence[RunResult], directories: Sequence[Path]) -> None:
-    from scarlet.report import read_run, write_report  # plotly is slow to load, and only needed here
-
-    directories = directories[: len(results)]  # an interrupted comparison has fewer
-    runs = [
-        {"method": result.method, "seed": result.config["seed"], "directory": directory.name, **result.summary}
-        for result, directory in zip(results, directories, strict=True)
-    ]
-    write_json(out / "summary.json", {"runs": runs})
-    figure = (directories[0] / "partition.svg").read_text()
-    write_report([read_run(each) for each in directories], out / "report.html", partition_svg=figure)
+def _summary(result: RunResult) -> dict[str, object]:
+    assert result.directory is not None
+    named = {"method": result.method, "title": result.title, "seed": result.seed, "directory": result.directory.name}
+    return {**named, **result.summary}

@@ -14,10 +14,11 @@ from scarlet.arrays import Index, Labels, Values
 from scarlet.config import check_at_least, check_participation, check_per_round
 from scarlet.errors import ConfigError
 from scarlet.job import Job, Result
+from scarlet.methods.caching import Expiry
 from scarlet.methods.comet import Assign
 from scarlet.methods.registry import METHODS, Entry
 from scarlet.protocol.agreement import Agreement
-from scarlet.protocol.cache import Duration, OnExpiry
+from scarlet.protocol.cache import Duration
 from scarlet.protocol.client import Client
 from scarlet.protocol.codecs import check_codec, codec
 from scarlet.protocol.fold import Teachers
@@ -31,25 +32,33 @@ MB, GB = 1e6, 1e9
 
 @dataclass(frozen=True, slots=True)
 class CostsConfig:
-    """The setting to play; the defaults are those of the paper's cost table."""
+    """The setting whose messages are counted; the defaults are those of the paper's cost table."""
 
-    clients: Annotated[int, Doc("K, how many clients there are")] = 100
-    participation: Annotated[float, Doc("p, the share of the clients that a round asks")] = 1.0
-    public_size: Annotated[int, Doc("|P|, public samples")] = 10_000
-    public_per_round: Annotated[int, Doc("|P^t|, public samples a round")] = 1_000
-    classes: Annotated[int, Doc("N, entries of a soft-label")] = 10
-    cache_duration: Annotated[int, Doc("D of SCARLET")] = 50
-    others_duration: Annotated[int, Doc("D of the other methods that can cache; 0: none; the paper tries 25")] = 0
-    on_expiry: Annotated[OnExpiry, Doc("delete is the paper's")] = "delete"
-    kept_share: Annotated[float, Doc("share of the samples that pass Selective-FD's selectors of clients")] = 0.808
-    clusters: Annotated[int, Doc("C of COMET; what it sends depends on it only where clients choose")] = 2
-    assign: Annotated[Assign, Doc("who chooses a teacher in COMET; with a cache always the client")] = "server"
-    uplink_bits: Annotated[int, Doc("b_up of CFD")] = 1
-    downlink_bits: Annotated[int, Doc("b_down of CFD")] = 32
-    model_size: Annotated[int, Doc("numbers in a model, for FedAvg; ResNet-20 with its buffers has as many")] = 271_117
-    rounds: Annotated[int, Doc("communication rounds")] = 3_000
-    codec: Annotated[str, Doc("reference is the paper's accounting; compact is played with empty labels")] = "reference"
-    seed: Annotated[int, Doc("names the draws")] = 0
+    clients: Annotated[int, Doc("K, number of clients")] = 100
+    participation: Annotated[float, Doc("p, fraction of the clients that take part in each round")] = 1.0
+    public_size: Annotated[int, Doc("|P|, number of public images")] = 10_000
+    public_per_round: Annotated[int, Doc("|P^t|, public images drawn for each round")] = 1_000
+    classes: Annotated[int, Doc("N, number of classes, and so of entries in a soft-label")] = 10
+    cache_duration: Annotated[int, Doc("cache duration D of SCARLET, in rounds")] = 50
+    others_duration: Annotated[
+        int, Doc("cache duration D of the other methods that can cache; 0: no cache; the paper also tries 25")
+    ] = 0
+    on_expiry: Expiry = "delete"
+    kept_share: Annotated[float, Doc("fraction of the requested images that a client of Selective-FD answers")] = 0.808
+    clusters: Annotated[int, Doc("clusters C of COMET; affects costs only where the client chooses its teacher")] = 2
+    assign: Annotated[Assign, Doc("who chooses a client's teacher in COMET; with a cache it is always the client")] = (
+        "server"
+    )
+    uplink_bits: Annotated[int, Doc("b_up, bits per soft-label entry sent by the clients of CFD")] = 1
+    downlink_bits: Annotated[int, Doc("b_down, bits per soft-label entry sent by the server of CFD")] = 32
+    model_size: Annotated[
+        int, Doc("parameters and buffers of the model that FedAvg sends; the default is that of ResNet-20")
+    ] = 271_117
+    rounds: Annotated[int, Doc("number of communication rounds")] = 3_000
+    codec: Annotated[
+        str, Doc("message encoding: reference is float32 as in the paper, compact is a lower bound (uniform labels)")
+    ] = "reference"
+    seed: Annotated[int, Doc("random seed of all draws")] = 0
 
     def __post_init__(self) -> None:
         for name in ("clients", "public_size", "public_per_round"):

@@ -1,4 +1,4 @@
-"""All options of a run in one flat table, as config.json holds them, and back."""
+"""All options of a run in one flat table, as config.json holds them, and back; values from files and from text."""
 
 from __future__ import annotations
 
@@ -8,23 +8,32 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from scarlet.config import NOT_IDENTIFYING, Config
+from scarlet.config import NOT_IDENTIFYING, Config, check_choice
 from scarlet.errors import ConfigError
 from scarlet.methods.registry import entry, entry_of
+
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+    tuple: "whole numbers with commas between, such as 0,1,2",
+}
 
 
 def flatten(method: object, config: Config) -> dict[str, object]:
     """The method's name, its own options and the shared ones."""
     assert is_dataclass(method) and not isinstance(method, type)
     own = asdict(method)
-    # What the shared options leave open is as the method has it.
+    # A shared option that is left open has the method's value.
     shared = {name: value for name, value in asdict(config).items() if value is not None or name not in own}
     options = {"method": entry_of(method).name, **own, **shared}
     return {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
 
 
 def identifying(flat: Mapping[str, object]) -> dict[str, object]:
-    """The options that make a run what it is, less those that say only where and with how many processes it runs."""
+    """The options that make a run what it is, without those that say only where it is computed."""
     return {name: value for name, value in flat.items() if name not in NOT_IDENTIFYING}
 
 
@@ -40,38 +49,64 @@ def unflatten(table: Mapping[str, object], where: str) -> tuple[object, Config]:
 def _fields(kind: type, table: Mapping[str, object], where: str) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     return {
-        field.name: converted(field.name, hints[field.name], table[field.name], where)
+        field.name: from_file(f"{field.name} in {where}", hints[field.name], table[field.name])
         for field in fields(kind)
         if field.name in table
     }
 
 
-def converted(name: str, hint: Any, value: object, where: str) -> Any:
-    """A value of a file as the type of its option."""
-    kinds = _kinds(hint)
+def from_file(name: str, hint: Any, value: object) -> Any:
+    """A value of a TOML or JSON file, as the type of its option; `name` is what errors call the option."""
+    kinds, choices = kinds_of(hint), choices_of(hint)
     if value is None and NoneType in kinds:
         return None
-    if isinstance(value, str) and Path in kinds:
-        return Path(value)
-    if isinstance(value, int) and not isinstance(value, bool) and float in kinds:
+    if choices:
+        check_choice(name, value, choices)
+        return value
+    if isinstance(value, str) and (Path in kinds or tuple in kinds):
+        return from_text(name, hint, value)
+    if type(value) is int and float in kinds:
         return float(value)
-    if value in [kind for kind in kinds if not isinstance(kind, type)]:
-        return value
-    if type(value) in kinds:
-        return value
     if isinstance(value, list) and tuple in kinds and all(type(item) is int for item in value):
         return tuple(value)
-    names = " or ".join(kind.__name__ if isinstance(kind, type) else repr(kind) for kind in kinds)
-    raise ConfigError(f"{name} in {where} must be {names}, got {value!r}")
+    if type(value) in kinds:
+        return value
+    raise _wrong(name, kinds, value)
 
 
-def _kinds(hint: Any) -> list[Any]:
-    """The types and literal values that a type hint admits."""
-    origin = get_origin(hint)
-    if origin is Annotated:
-        return _kinds(get_args(hint)[0])
-    if origin in (Union, UnionType):
-        return [kind for part in get_args(hint) for kind in _kinds(part)]
-    if origin is Literal:
-        return list(get_args(hint))
-    return [origin or hint]
+def from_text(name: str, hint: Any, text: str) -> Any:
+    """A value of the command line, as the type of its option; None where the option can be left open."""
+    kinds, choices = kinds_of(hint), choices_of(hint)
+    if text == "None" and NoneType in kinds:
+        return None
+    if choices:
+        check_choice(name, text, choices)
+        return text
+    try:
+        for kind in (int, float, Path):
+            if kind in kinds:
+                return kind(text)
+        return tuple(int(part) for part in text.split(",")) if tuple in kinds else text
+    except ValueError:
+        raise _wrong(name, kinds, text) from None
+
+
+def choices_of(hint: Any) -> tuple[str, ...]:
+    """The values that a type hint lists, if it lists them."""
+    return get_args(_plain(hint)) if get_origin(_plain(hint)) is Literal else ()
+
+
+def kinds_of(hint: Any) -> list[type]:
+    """The types that a type hint admits."""
+    plain = _plain(hint)
+    parts = get_args(plain) if get_origin(plain) in (Union, UnionType) else [plain]
+    return [get_origin(part) or part for part in parts]
+
+
+def _plain(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _wrong(name: str, kinds: list[type], value: object) -> ConfigError:
+    expected = " or ".join(_KINDS[kind] for kind in kinds if kind is not NoneType)
+    return ConfigError(f"{name} must be {expected}, got {value!r}")

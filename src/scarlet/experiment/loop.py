@@ -44,8 +44,9 @@ def run_rounds(
         changed |= asked
         snapshot = None
         if checkpoints is not None and due:
-            snapshot = checkpoints.snapshot(server, local.states(sorted(changed)) if local is not None else {})
-            changed.clear()
+            states = local.states(sorted(changed)) if local is not None else {}
+            snapshot = checkpoints.snapshot(server, changed, states)
+            changed = set()
         learned = learner.finish(measure=server.method.server_learns and evaluation.due(closed.round))
         log.add(record_of(closed, ledger, failures), ledger.copy(), learned, snapshot)
     log.finish()

@@ -88,7 +88,8 @@ def run(
             log.write()
         summary = summarise(log.records, digest)
         summary["public_fingerprint"] = federation.data.public_fingerprint
-        result = RunResult(entry_of(method).name, flat, log.records, summary)
+        known = entry_of(method)
+        result = RunResult(known.name, known.title, flat, log.records, summary, out)
         for watcher in watchers:
             watcher.finish(result, log.weights if built.server_learns else None)
         if checkpoints is not None and not result.interrupted:

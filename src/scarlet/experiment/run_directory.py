@@ -1,22 +1,28 @@
-"""What a run leaves on disk: config.json, metrics.jsonl, ledger.csv, summary.json, the server's weights and figures."""
+"""The directory of a run: config.json, metrics.jsonl, ledger.csv, summary.json, the server's weights, partition.svg."""
 
 from __future__ import annotations
 
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields
 from pathlib import Path
-
-from safetensors.torch import save
+from types import NoneType
+from typing import TYPE_CHECKING, Any
 
 from scarlet.data.figure import partition_figure
 from scarlet.errors import ConfigError, DataError, ScarletError
-from scarlet.experiment.estimate import Estimate
-from scarlet.experiment.federation import Federation
-from scarlet.models.registry import Weights
+from scarlet.methods.registry import METHODS
 from scarlet.records import RoundRecord, RunResult
 from scarlet.wire.ledger import COLUMNS, Ledger
+
+if TYPE_CHECKING:  # loading torch would make `scarlet report` slow
+    from scarlet.experiment.estimate import Estimate
+    from scarlet.experiment.federation import Federation
+    from scarlet.models.registry import Weights
+
+_NUMBER = (int, float, NoneType)
+_RECORDED = {field.name: dict if field.default_factory is dict else _NUMBER for field in fields(RoundRecord)}
 
 
 def check_free(directory: Path) -> Path:
@@ -40,26 +46,36 @@ def make(directory: Path) -> Path:
     return directory
 
 
+def read_run(directory: Path) -> RunResult:
+    """The run in a directory, whether it is finished, interrupted or killed, and whichever version wrote it."""
+    config = _read_object(directory / "config.json")
+    method = config.get("method")
+    if not isinstance(method, str) or not isinstance(config.get("seed"), int):
+        raise DataError(f"{directory / 'config.json'} must name a method and a whole seed; is it a run of scarlet?")
+    summary = _read_object(directory / "summary.json") if (directory / "summary.json").exists() else {}
+    known = METHODS[method].title if method in METHODS else method
+    title = str(summary.pop("title", known))
+    summary.pop("method", None)
+    path = directory / "metrics.jsonl"
+    return RunResult(method, title, config, _records(path, _lines(path)), summary, directory)
+
+
 def finished(directory: Path) -> RunResult | None:
-    """The run in a directory, if it is done."""
+    """The run in a directory, if it is finished."""
     if not (directory / "summary.json").exists():
         return None
-    summary = json.loads((directory / "summary.json").read_text())
-    if summary["interrupted"]:
-        return None
-    config = json.loads((directory / "config.json").read_text())
-    records = [RoundRecord(**json.loads(line)) for line in _lines(directory / "metrics.jsonl")]
-    return RunResult(summary.pop("method"), config, records, summary)
+    result = read_run(directory)
+    return None if result.interrupted else result
 
 
 class RunDirectory:
-    """Writes a run as it goes: each round is on disk before the next is over."""
+    """A watcher that writes a run as it goes: each round is on disk before the next is over."""
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
         self.path = path if resume else check_free(path)
 
     def start(self, config: Mapping[str, object], federation: Federation, expected: Estimate) -> None:
-        """Write what does not change in the course of the run, unless it is there because the run goes on."""
+        """Write what does not change in the course of the run, unless a resumed run has written it before."""
         make(self.path)
         if not (self.path / "config.json").exists():
             write_json(self.path / "config.json", config)
@@ -72,16 +88,15 @@ class RunDirectory:
             partition_figure(federation.counts, self.path / "partition.svg", title)
 
     def rewind(self, round: int) -> list[RoundRecord]:
-        """Forget the rounds after a checkpoint, which will be done again; return those before."""
-        lines = _lines(self.path / "metrics.jsonl")[:round]
+        """Remove the rounds after a checkpoint, which will be run again; return those before."""
+        metrics = self.path / "metrics.jsonl"
+        lines = _lines(metrics)[:round]
         if len(lines) < round:
-            raise DataError(
-                f"{self.path / 'metrics.jsonl'} has {len(lines)} of the {round} rounds before the checkpoint"
-            )
-        _replace(self.path / "metrics.jsonl", lines)
+            raise DataError(f"{metrics} has {len(lines)} of the {round} rounds before the checkpoint; run anew")
+        _replace(metrics, lines)
         header, *rows = _lines(self.path / "ledger.csv")
         _replace(self.path / "ledger.csv", [header, *(row for row in rows if int(row.partition(",")[0]) <= round)])
-        return [RoundRecord(**json.loads(line)) for line in lines]
+        return _records(metrics, lines)
 
     def round(self, record: RoundRecord, ledger: Ledger) -> None:
         """Append a round to metrics.jsonl, and its bytes for each client to ledger.csv."""
@@ -102,23 +117,18 @@ class RunDirectory:
                 rows.writerow([record.round, client, *counts])
 
     def finish(self, result: RunResult, weights: Weights | None) -> None:
-        """Write the summary, the server's weights and the page."""
-        from scarlet.report import read_run, write_report  # plotly is slow to load, and only needed here
+        """Write the server's weights and, last, the summary: a run that has a summary is finished."""
+        from safetensors.torch import save
 
         if weights is not None:
             content = save({name: value.cpu().contiguous() for name, value in weights.items()})
             (self.path / "server.safetensors").write_bytes(content)
-        summary = {"method": result.method, **result.summary}
-        figure = (self.path / "partition.svg").read_text()
-        record = replace(read_run(self.path), summary=summary)
-        write_report([record], self.path / "report.html", partition_svg=figure)
-        # Last, because a run that has a summary is finished.
-        write_json(self.path / "summary.json", summary)
+        write_json(self.path / "summary.json", {"method": result.method, "title": result.title, **result.summary})
 
 
-def _lines(path: Path) -> list[str]:
-    """The whole lines of a file; the last may have been cut off."""
-    return path.read_text().split("\n")[:-1]
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Write a mapping as readable JSON."""
+    _replace(path, [json.dumps(content, indent=2)])
 
 
 def _replace(path: Path, lines: Sequence[str]) -> None:
@@ -128,6 +138,40 @@ def _replace(path: Path, lines: Sequence[str]) -> None:
     part.replace(path)
 
 
-def write_json(path: Path, content: Mapping[str, object]) -> None:
-    """Write a mapping as readable JSON."""
-    _replace(path, [json.dumps(content, indent=2)])
+def _records(path: Path, lines: Sequence[str]) -> list[RoundRecord]:
+    """The rounds in metrics.jsonl; what this version does not know, or another version did not write, is left out."""
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            raise DataError(f"{path} line {number} is not JSON; remove the line or run again") from None
+        if not isinstance(found, dict) or not isinstance(found.get("round"), int):
+            raise DataError(f"{path} line {number} does not name its round; remove the line or run again")
+        known: dict[str, Any] = {
+            name: value for name, value in found.items() if isinstance(value, _RECORDED.get(name, ()))
+        }
+        records.append(RoundRecord(**known))
+    return records
+
+
+def _lines(path: Path) -> list[str]:
+    """The whole lines of a file; a process that was killed leaves half a line at the end."""
+    return _read(path).split("\n")[:-1]
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(_read(path))
+    except ValueError:
+        raise DataError(f"{path} is not JSON; run again, or leave this run out") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path} must hold a JSON object; run again, or leave this run out")
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise DataError(f"cannot read {path} ({error.strerror}); give the directory of a run") from None

@@ -1,4 +1,4 @@
-"""The options of a cache, for every method that can do with or without one."""
+"""The options of a soft-label cache, for every method that works with and without one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing_extensions import Doc
 
 from scarlet.protocol.cache import CachePolicy, OnExpiry, caching
 
+Expiry = Annotated[
+    OnExpiry, Doc("expired cache entries: refresh replaces them with new soft-labels, delete (the paper) removes them")
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Caching:
-    """What caching adds to the options of a method."""
+    """The options that caching adds to a method."""
 
-    cache_duration: Annotated[int, Doc("D, the rounds that a cached label serves; 0: no cache")] = 0
-    on_expiry: Annotated[OnExpiry, Doc("refresh an expired entry, or delete it as the paper does")] = "refresh"
+    cache_duration: Annotated[int, Doc("D, rounds for which a cached soft-label is reused; 0: no cache")] = 0
+    on_expiry: Expiry = "refresh"
 
     @property
     def policy(self) -> CachePolicy:

@@ -15,9 +15,11 @@ from scarlet.protocol.method import Method, nothing
 
 @dataclass(frozen=True, slots=True)
 class CentralizedConfig:
-    """What Centralized adds to the options of every method."""
+    """The options of Centralized."""
 
-    central_lr: Annotated[float | None, Doc("learning rate of the one model; None: lr; the paper uses 0.01")] = None
+    central_lr: Annotated[
+        float | None, Doc("SGD learning rate of the one model; the paper uses 0.01 (default: --lr)")
+    ] = None
 
     def __post_init__(self) -> None:
         if self.central_lr is not None and not (np.isfinite(self.central_lr) and self.central_lr > 0):
@@ -26,6 +28,4 @@ class CentralizedConfig:
 
 def centralized(config: CentralizedConfig) -> Method:
     """Individual training of one client that holds the images of all, and is tested on the whole test split."""
-    return Method(
-        aggregate=mean(), select=nothing, server_learns=False, pooled=True, local_lr=config.central_lr
-    )
+    return Method(aggregate=mean(), select=nothing, server_learns=False, pooled=True, local_lr=config.central_lr)

@@ -22,13 +22,19 @@ from scarlet.wire.quantise import RAW_BITS, check_bits
 
 @dataclass(frozen=True, slots=True)
 class CfdConfig(Caching):
-    """What CFD adds to the options of every method; the defaults are those of the paper's comparison."""
+    """The options of CFD; the defaults are those of the SCARLET paper's comparison."""
 
-    uplink_bits: Annotated[int, Doc("b_up, bits of a label's entry; 1: its largest entry alone; 32: float32")] = 1
-    downlink_bits: Annotated[int, Doc("b_down, the same for what the server teaches")] = 32
-    delta: Annotated[bool, Doc("send only quantised labels that differ from what the other side last accepted")] = False
-    restart: Annotated[bool, Doc("clients distil from the initial weights in each round, as the original does")] = False
-    subset: Annotated[Literal["drawn", "fixed"], Doc("public samples drawn anew, or the same ones")] = "drawn"
+    uplink_bits: Annotated[
+        int, Doc("b_up, bits per soft-label entry sent by the clients; 1: only the largest class; 32: float32")
+    ] = 1
+    downlink_bits: Annotated[int, Doc("b_down, bits per soft-label entry sent by the server")] = 32
+    delta: Annotated[
+        bool, Doc("delta coding: send only the quantised soft-labels that changed since the last accepted message")
+    ] = False
+    restart: Annotated[bool, Doc("distil from the initial weights in every round, as the original CFD does")] = False
+    subset: Annotated[
+        Literal["drawn", "fixed"], Doc("public images of each round: newly drawn, or one fixed subset")
+    ] = "drawn"
 
     def __post_init__(self) -> None:
         check_bits("uplink_bits", self.uplink_bits)

@@ -20,12 +20,17 @@ Assign = Literal["client", "server"]
 
 @dataclass(frozen=True, slots=True)
 class CometConfig(Caching):
-    """What COMET adds to the options of every method."""
+    """The options of COMET."""
 
-    clusters: Annotated[int, Doc("C, teachers of a sample; 1 teaches the plain mean")] = 2
-    distil_weight: Annotated[float, Doc("lambda, the weight of distillation against local training")] = 1.0
-    assign: Annotated[Assign, Doc("who chooses a client's teacher")] = "client"
-    starts: Annotated[int, Doc("starts of k-means; the best result counts")] = 4
+    clusters: Annotated[
+        int, Doc("C, teachers per image: k-means centres of the clients' soft-labels; 1: their mean")
+    ] = 2
+    distil_weight: Annotated[float, Doc("lambda, weight of the distillation loss of the clients")] = 1.0
+    assign: Annotated[
+        Assign,
+        Doc("who chooses a client's teacher: the client, out of all C, or the server, which sends only that one"),
+    ] = "client"
+    starts: Annotated[int, Doc("random starts of k-means; the best clustering is used")] = 4
 
     def __post_init__(self) -> None:
         comet(self)

@@ -14,11 +14,16 @@ from scarlet.protocol.method import Method
 
 @dataclass(frozen=True, slots=True)
 class DsflConfig:
-    """What DS-FL adds to the options of every method."""
+    """The options of DS-FL."""
 
-    temperature: Annotated[float, Doc("T of ERA; smaller is sharper, and more classes need a smaller one")] = 0.1
-    average: Annotated[Average, Doc("of the clients' labels; median and trimmed withstand false ones")] = "mean"
-    trim: Annotated[float, Doc("share that the trimmed mean leaves out at either end")] = 0.2
+    temperature: Annotated[
+        float,
+        Doc("temperature T of ERA; smaller sharpens the mean soft-labels more, and more classes need a smaller T"),
+    ] = 0.1
+    average: Annotated[
+        Average, Doc("aggregate of the clients' soft-labels; median and trimmed are robust against false ones")
+    ] = "mean"
+    trim: Annotated[float, Doc("fraction that the trimmed mean discards at each end")] = 0.2
 
     def __post_init__(self) -> None:
         dsfl(self)

@@ -11,7 +11,7 @@ from scarlet.protocol.uplink.weights import Weights
 
 @dataclass(frozen=True, slots=True)
 class FedavgConfig:
-    """FedAvg adds no options."""
+    """FedAvg has no options of its own."""
 
 
 def fedavg(config: FedavgConfig) -> Method:

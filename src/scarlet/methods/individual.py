@@ -10,7 +10,7 @@ from scarlet.protocol.method import Method, nothing
 
 @dataclass(frozen=True, slots=True)
 class IndividualConfig:
-    """Individual adds no options."""
+    """Individual has no options of its own."""
 
 
 def individual(config: IndividualConfig) -> Method:

@@ -62,8 +62,8 @@ def assemble(options: object, uplink_bits: int | None, downlink_bits: int | None
 
     What makes a method can be sent to another process, which the method itself cannot.
     """
-    bits = {"uplink_bits": uplink_bits, "downlink_bits": downlink_bits}
-    bits = {name: value for name, value in bits.items() if value is not None}
+    given = {"uplink_bits": uplink_bits, "downlink_bits": downlink_bits}
+    bits = {name: value for name, value in given.items() if value is not None}
     known = entry_of(options)
     own = {field.name for field in fields(known.config)}
     options = replace(options, **{name: value for name, value in bits.items() if name in own})  # type: ignore[type-var]

@@ -7,22 +7,27 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
+from scarlet.methods.caching import Expiry
 from scarlet.methods.parts.aggregate import power
 from scarlet.methods.parts.robust import Average, average
-from scarlet.protocol.cache import Duration, OnExpiry
+from scarlet.protocol.cache import Duration
 from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.method import Method
 
 
 @dataclass(frozen=True, slots=True)
 class ScarletConfig:
-    """What SCARLET adds to the options of every method."""
+    """The options of SCARLET."""
 
-    beta: Annotated[float, Doc("sharpness of Enhanced ERA; 1 leaves the mean as it is")] = 1.5
-    cache_duration: Annotated[int, Doc("D, the rounds that a cached label serves; 0 never hits")] = 30
-    average: Annotated[Average, Doc("of the clients' labels; median and trimmed withstand false ones")] = "mean"
-    trim: Annotated[float, Doc("share that the trimmed mean leaves out at either end")] = 0.2
-    on_expiry: Annotated[OnExpiry, Doc("refresh an expired entry, or delete it as the paper does")] = "refresh"
+    beta: Annotated[
+        float, Doc("exponent of Enhanced ERA; larger sharpens the mean soft-labels more, 1 leaves them unchanged")
+    ] = 1.5
+    cache_duration: Annotated[int, Doc("D, rounds for which a cached soft-label is reused; 0: never")] = 30
+    average: Annotated[
+        Average, Doc("aggregate of the clients' soft-labels; median and trimmed are robust against false ones")
+    ] = "mean"
+    trim: Annotated[float, Doc("fraction that the trimmed mean discards at each end")] = 0.2
+    on_expiry: Expiry = "refresh"
 
     def __post_init__(self) -> None:
         scarlet(self)

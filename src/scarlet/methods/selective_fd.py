@@ -16,12 +16,19 @@ from scarlet.protocol.method import Method
 
 @dataclass(frozen=True, slots=True)
 class SelectiveFdConfig(Caching):
-    """What Selective-FD adds to the options of every method."""
+    """The options of Selective-FD."""
 
-    tau_client: Annotated[float, Doc("share of its own kind of images that a client's selector may turn down")] = 0.0625
-    tau_server: Annotated[float, Doc("largest L1 distance of a mean label from certainty; 2 switches it off")] = 2.0
-    kernel_width: Annotated[float, Doc("of the selector's Gaussian kernel on pixels")] = 5.0
-    selector: Annotated[Fitting, Doc("how a client's selector is fitted: as the paper's, or as the original")] = "paper"
+    tau_client: Annotated[
+        float,
+        Doc("fraction of its own held-out images that a client's selector rejects; larger rejects more public images"),
+    ] = 0.0625
+    tau_server: Annotated[
+        float, Doc("the server drops images whose mean soft-label is this far (L1) from one-hot; 2: none")
+    ] = 2.0
+    kernel_width: Annotated[float, Doc("width of the Gaussian kernel of the client's selector, on pixels")] = 5.0
+    selector: Annotated[
+        Fitting, Doc("constants of the client's selector: the SCARLET paper's, or those of the original Selective-FD")
+    ] = "paper"
 
     def __post_init__(self) -> None:
         selective_fd(self)

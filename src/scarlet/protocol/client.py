@@ -17,6 +17,7 @@ from scarlet.protocol.codec import Codec
 from scarlet.protocol.messages import EVERYBODY, Broadcast, Message, Report, Resync
 from scarlet.protocol.method import Method, Prepared
 from scarlet.wire import frame
+from scarlet.wire.frame import Frame
 
 
 @dataclass(slots=True)
@@ -45,28 +46,27 @@ class Client:
         self.state = ClientState(self._downlink.state, self._uplink.state)
 
     def receive(self, downlink: bytes) -> Job | list[bytes]:
-        """A job; or what to send at once: the kept answer to the same downlink, or a word that the caches differ."""
+        """A job; or what to send at once: the kept reply to the same downlink, or a Resync if the caches differ."""
         key = blake2b(downlink, digest_size=16).digest()
         if key == self.state.answered:
             return self.state.reply
-        if not downlink:
-            raise MessageError(f"client {self.number} was sent nothing, not a Broadcast and what goes with it")
-        first, *others = frame.split(downlink)
-        messages = [self.codec.decode(part) for part in others]
+        frames = [frame.unwrap(part) for part in frame.split(downlink)]
+        self._check_kinds(frames)
+        first, *others = frames
+        messages = [self.codec.decode(other) for other in others]
         try:
-            heard = self._downlink.read(first, messages)
-            self._check(heard.broadcast, messages)
+            received = self._downlink.read(first, messages)
+            self._check(received.broadcast, messages)
             for_uplink = self._uplink.read(messages)
-            teacher = self._downlink.apply(heard)
+            teacher = self._downlink.apply(received)
         except OutOfStep:
-            outer = frame.unwrap(first)
-            return [self.codec.encode(Resync(outer.round, outer.attempt, self.number))]
+            return [self.codec.encode(Resync(first.round, first.attempt, self.number))]
         return Job(
             client=self.number,
-            round=heard.broadcast.round,
-            attempt=heard.broadcast.attempt,
+            round=first.round,
+            attempt=first.attempt,
             teacher=teacher,
-            request=heard.broadcast.request,
+            request=received.broadcast.request,
             choose=self.method.downlink.choose,
             distil_weight=self.method.distil_weight,
             restart=self.method.restart,
@@ -84,15 +84,20 @@ class Client:
         self.state.reply = [answer, self.codec.encode(Report(job.round, job.attempt, self.number, metrics))]
         return self.state.reply
 
+    def _check_kinds(self, frames: Sequence[Frame]) -> None:
+        """Raise MessageError unless a broadcast comes first, and then at most one message of each kind.
+
+        A downlink may be cut where one of its messages ends; the slot whose message is missing says so.
+        """
+        layouts = [self.codec.layout_of(each.kind) for each in frames]
+        kinds = [layout.message for layout in layouts]
+        if kinds[:1] != [Broadcast] or len(set(kinds)) < len(kinds) or not all(each.from_server for each in layouts):
+            names = ", ".join(kind.__name__ for kind in kinds) or "nothing"
+            raise MessageError(f"client {self.number} was sent {names}, not a Broadcast and what goes with it")
+
     def _check(self, broadcast: Broadcast, messages: Sequence[Message]) -> None:
-        """Raise MessageError unless all messages are this client's, of one round, and at most one of each kind."""
-        who, kinds = f"client {self.number}", {type(message) for message in messages}
-        # A downlink may be cut where one of its messages ends; what is then missing, its slot says.
-        if len(kinds) < len(messages) or not all(self.codec.layouts[kind].from_server for kind in kinds - {Broadcast}):
-            names = ", ".join(type(each).__name__ for each in (broadcast, *messages))
-            raise MessageError(f"{who} was sent {names}, not a Broadcast and what goes with it")
-        if Broadcast in kinds:
-            raise MessageError(f"{who} was sent two Broadcasts")
+        """Raise MessageError unless all messages are this client's and of one round, and its public set is the same."""
+        who = f"client {self.number}"
         for message in messages:
             if (message.round, message.attempt) != (broadcast.round, broadcast.attempt):
                 raise MessageError(f"{who} was sent parts of different rounds")

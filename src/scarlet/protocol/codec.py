@@ -21,6 +21,8 @@ from scarlet.wire.quantise import quantise
 
 M = TypeVar("M", bound=Message)
 
+OWN_KINDS = 64  # the kinds below are this package's; those from here to 255 are free for other methods
+
 
 @dataclass(slots=True)
 class Context:
@@ -54,12 +56,12 @@ class Layout(Generic[M]):
     """How one message becomes bytes in one codec."""
 
     message: type[M]
-    kind: int  # its number in the frame
+    kind: int  # its number in the frame, from OWN_KINDS on where a method of your own adds the message
     column: Column  # of the ledger
     fixed: int  # bytes of its body that are no payload
     write: Callable[[M, Codec, Context], bytes]
     read: Callable[[Body, Codec, Context], M]
-    says_nothing: Callable[[M], bool] = lambda message: False  # then it has no payload at all
+    is_empty: Callable[[M], bool] = lambda message: False  # whether it has no payload at all, only bookkeeping
 
     @property
     def from_server(self) -> bool:
@@ -91,6 +93,12 @@ class Codec:
     def classes(self) -> int:
         return self.draws.agreement.classes
 
+    def layout_of(self, kind: int) -> Layout[Any]:
+        """The layout of a kind, or a MessageError if there is none."""
+        if kind not in self.kinds:
+            raise MessageError(f"the message is of kind {kind}, which nobody sends here")
+        return self.kinds[kind]
+
     def encode(self, message: Message, context: Context | None = None) -> bytes:
         layout = self.layouts[type(message)]
         body = layout.write(message, self, context or Context())
@@ -99,10 +107,8 @@ class Codec:
     def decode(self, data: bytes | Frame, context: Context | None = None) -> Message:
         """The message in `data`, or a MessageError that says what is wrong with it."""
         outer = frame.unwrap(data)
-        if outer.kind not in self.kinds:
-            raise MessageError(f"the message is of kind {outer.kind}, which nobody sends here")
-        body = Body(outer.body, outer.round, outer.attempt)
-        message: Message = self.kinds[outer.kind].read(body, self, context or Context())
+        layout, body = self.layout_of(outer.kind), Body(outer.body, outer.round, outer.attempt)
+        message: Message = layout.read(body, self, context or Context())
         body.end()
         return message
 
@@ -110,13 +116,13 @@ class Codec:
         """The part of the encoded message that carries the method's own content."""
         layout = self.layouts[type(message)]
         # Not by the message's content: a report need not be written as this side would write it.
-        return 0 if layout.says_nothing(message) else len(data) - frame.SIZE - layout.fixed
+        return 0 if layout.is_empty(message) else len(data) - frame.SIZE - layout.fixed
 
-    def heard_by_clients(self, value: Values) -> Values:
+    def decoded_by_clients(self, value: Values) -> Values:
         """Soft-labels as the clients will decode them, which is what the server must go on with."""
         return quantise(value, self.downlink_bits)
 
-    def heard_by_server(self, value: Values) -> Values:
+    def decoded_by_server(self, value: Values) -> Values:
         """Soft-labels as the server will decode them."""
         return quantise(value, self.uplink_bits)
 

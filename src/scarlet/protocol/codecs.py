@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from scarlet.errors import unknown
+from scarlet.errors import ConfigError, unknown
 from scarlet.protocol.agreement import Agreement
-from scarlet.protocol.codec import Codec, Layouts
+from scarlet.protocol.codec import OWN_KINDS, Codec, Layout, Layouts
 from scarlet.protocol.layouts import compact, reference
 from scarlet.protocol.method import Method
 from scarlet.protocol.stamps import Draws
@@ -52,7 +53,7 @@ def codec(name: str, method: Method, agreement: Agreement) -> Codec:
     form = CODECS[name]
     usual = form.usual_bits(agreement.classes)
     known = (*_EVERY_METHOD, *method.downlink.layouts, *method.uplink.layouts)
-    layouts = [layout[name] for layout in known if name in layout]
+    kinds = _by_kind(layouts[name] for layouts in known if name in layouts)
     return Codec(
         name=name,
         draws=Draws(agreement, method.select, method.downlink.policy),
@@ -61,6 +62,19 @@ def codec(name: str, method: Method, agreement: Agreement) -> Codec:
         downlink_bits=usual if method.downlink_bits is None else method.downlink_bits,
         derives=form.derives,
         slack=form.slack,
-        layouts={layout.message: layout for layout in layouts},
-        kinds={layout.kind: layout for layout in layouts},
+        layouts={layout.message: layout for layout in kinds.values()},
+        kinds=kinds,
     )
+
+
+def _by_kind(layouts: Iterable[Layout[Any]]) -> dict[int, Layout[Any]]:
+    """The layouts by the number of their message; ConfigError where two messages have the same."""
+    kinds: dict[int, Layout[Any]] = {}
+    for layout in layouts:
+        other = kinds.setdefault(layout.kind, layout)
+        if other is not layout:
+            raise ConfigError(
+                f"kind must differ between messages, got {layout.kind} for {other.message.__name__} and "
+                f"{layout.message.__name__}; kinds from {OWN_KINDS} to 255 are free for methods of your own"
+            )
+    return kinds

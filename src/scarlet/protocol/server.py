@@ -129,7 +129,7 @@ class Server:
         self.ledger.add(column, sender, size=len(data), payload=payload)
 
     def resets(self) -> dict[int, bytes]:
-        """What to send to the clients that said their cache differs: the broadcast again, and all that it reuses."""
+        """What to send to the clients whose cache differs: the broadcast again, and all labels that it reuses."""
         here = self._here()
         waiting, here.waiting = here.waiting, {}
         return waiting

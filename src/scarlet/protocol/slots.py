@@ -1,8 +1,8 @@
 """The two slots of a method: how clients are taught (downlink), and how they answer (uplink).
 
-A slot is a value that makes a server side and a client side. Each side keeps its own state, a dataclass of arrays and
-numbers that generic code saves and restores, and has messages with their layouts. Server, client and codecs know these
-protocols and no implementation of one.
+A slot is a value that makes a server side and a client side, and has messages with their layouts. Each side keeps its
+own state: one dataclass, made with the side, that generic code saves and restores in place (`protocol/state.py`).
+Server, client and codecs know these protocols and no implementation of one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ from scarlet.protocol.cache import CachePolicy
 from scarlet.protocol.codec import Codec, Layouts
 from scarlet.protocol.fold import Aggregate
 from scarlet.protocol.messages import Broadcast, Message
+from scarlet.wire.frame import Frame
+
+
+@dataclass(slots=True)
+class NoState:
+    """Nothing is remembered from one round to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +92,17 @@ class DownlinkClient(Protocol):
 
     state: Any
 
-    def read(self, broadcast: bytes, messages: Sequence[Message]) -> Heard:
-        """Read the broadcast and check all; nothing is applied yet. OutOfStep if this client knows too little."""
+    def read(self, broadcast: Frame, messages: Sequence[Message]) -> Received:
+        """Decode the broadcast; nothing is checked or applied yet. OutOfStep if this client knows too little for it."""
         ...
 
-    def apply(self, heard: Any) -> Labels:
-        """The teacher; OutOfStep if it is not what the server taught."""
+    def apply(self, received: Any) -> Labels:
+        """Check what was read, apply it and return the teacher; OutOfStep if that is not what the server taught."""
         ...
 
 
-class Heard(Protocol):
-    """What a downlink says, read and checked."""
+class Received(Protocol):
+    """A downlink's broadcast, and what the slot took from the messages with it."""
 
     @property
     def broadcast(self) -> Broadcast: ...
@@ -176,15 +182,15 @@ class UplinkClient(Protocol):
     state: Any
 
     def read(self, messages: Sequence[Message]) -> Any:
-        """What the downlink says that this side must know, checked; nothing is applied yet."""
+        """What this side takes from a downlink's messages; MessageError if one is missing. Nothing is applied yet."""
         ...
 
-    def apply(self, heard: Any) -> Values | None:
+    def apply(self, received: Any) -> Values | None:
         """The parameters that training begins with; None: those that the client has."""
         ...
 
     def answer(self, job: Job, labels: Labels, result: Result) -> bytes:
-        """The answer to a job; `labels` are those that the client chose to send."""
+        """The answer to a job; `labels` are the soft-labels that the method's filter left."""
         ...
 
 

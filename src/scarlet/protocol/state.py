@@ -1,26 +1,32 @@
 """Any state as plain arrays, and back.
 
-A state is a dataclass whose fields are arrays, numbers, bytes, other such dataclasses, or lists and dictionaries of
-these, so it declares what is saved by declaring its fields. An array is saved under its path (`downlink.cache.value`).
-All that is not an array is one JSON text, saved as an array of bytes under the name `fields`. The entries of a
-dictionary by client have a text of their own, so that each can be saved apart from the rest.
+A state is a dataclass whose fields are arrays, bytes, numbers, texts, other such dataclasses, or lists, tuples and
+dictionaries of these. Saving and restoring follow the declared types, so what is declared is saved. An array is saved
+under its path (`downlink.cache.value`), and so are bytes; all else is one JSON text, saved as an array of bytes.
+
+A dictionary whose keys are numbers is one by client: each entry is saved apart from the rest, with a text of its own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
+from itertools import repeat
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
+from urllib.parse import quote
 
 import numpy as np
 
 from scarlet.arrays import Array
 
-_FIELDS = "fields"
-_ARRAY = "array"  # stands in the text for an array
+_TEXT = "(text)"  # the name of a text; `_below` gives it to nothing else
+_ELSEWHERE = 0  # stands in a text for what is saved under its path
+_PLAIN = (NoneType, bool, int, float, str)  # what a text can have
+
+ByClient = dict[int, dict[str, Array]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +34,16 @@ class Packed:
     """A state as arrays."""
 
     common: dict[str, Array] = field(default_factory=dict)
-    by_client: dict[int, dict[str, Array]] = field(default_factory=dict)  # the entries of dictionaries by client
+    by_client: ByClient = field(default_factory=dict)  # the entries of dictionaries by client
 
     def all(self) -> dict[str, Array]:
         return {name: array for its in (self.common, *self.by_client.values()) for name, array in its.items()}
 
 
 def pack(state: object) -> Packed:
-    """The arrays of a state, not copied."""
+    """The arrays of a state, not copied; a TypeError names the path of what cannot be saved."""
     packed = Packed()
-    tree = _pack(state, "", packed.common, packed)
-    packed.common[_FIELDS] = _text(tree)
+    packed.common[_TEXT] = _text(_pack(Any, state, "", packed.common, packed.by_client))
     return packed
 
 
@@ -48,86 +53,128 @@ def arrays_of(state: object) -> dict[str, Array]:
 
 
 def restore(state: object, arrays: Mapping[str, Array]) -> None:
-    """Bring a new state to one that was saved; arrays are copied."""
-    _unpack(type(state), state, _tree(arrays, _FIELDS), "", arrays)
+    """Bring a new state to one that was saved; arrays are copied.
+
+    A dataclass that is not frozen is changed and not replaced, because a slot refers to its state.
+    """
+    _unpack(Any, state, _tree(arrays[_TEXT]), "", arrays)
 
 
-def _pack(value: object, path: str, arrays: dict[str, Array], packed: Packed) -> Any:
-    """What stands in the text for a value, whose arrays are added to `arrays`."""
-    if value is None or isinstance(value, bool | int | float | str):
+def _pack(hint: Any, value: Any, path: str, arrays: dict[str, Array], by_client: ByClient | None) -> Any:
+    """What stands in the text for a value, whose arrays are added to `arrays`.
+
+    `by_client` takes the entries of dictionaries by client; None: the value belongs to such an entry.
+    """
+    kind, of = _kind(hint, value)
+    if not _fits(value, kind, of) or (hint is Any and not _is_changeable(kind)):
+        raise TypeError(
+            f"{path or 'the state'} is a {type(value).__name__}, declared as {hint}; a state has arrays, bytes, "
+            "numbers, texts, dataclasses with slots, and typed lists, tuples and dictionaries of these"
+        )
+    if kind in _PLAIN:
         return value
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, np.ndarray):
-        arrays[path] = value
-        return _ARRAY
-    if is_dataclass(value) and not isinstance(value, type):
-        names = [each.name for each in fields(value)]
-        return {name: _pack(getattr(value, name), _below(path, name), arrays, packed) for name in names}
-    if isinstance(value, list | tuple):
-        return [_pack(each, _below(path, at), arrays, packed) for at, each in enumerate(value)]
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _pack(each, _below(path, key), arrays, packed) for key, each in value.items()}
-    if isinstance(value, Mapping):
-        for client, each in value.items():
-            its = packed.by_client.setdefault(client, {})
-            below = _below(path, client)
-            its[_below(below, _FIELDS)] = _text(_pack(each, below, its, packed))
-        return list(value)
-    raise TypeError(f"{path} is a {type(value).__name__}, which a state cannot have")
-
-
-def _unpack(hint: Any, current: object, tree: Any, path: str, arrays: Mapping[str, Array]) -> Any:
-    """The value that a text stands for; a dataclass that is there already is changed, and not replaced."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        if tree is None:
-            return None
-        (hint,) = (each for each in arguments if each is not NoneType)
-        return _unpack(hint, current, tree, path, arrays)
-    if tree == _ARRAY and path in arrays:
-        return np.array(arrays[path])
-    kind = type(current) if hint is Any else hint
-    if is_dataclass(kind) and isinstance(kind, type):
-        hints = _hints(kind)
-        values = {
-            each.name: _unpack(
-                hints[each.name], getattr(current, each.name, None), tree[each.name], _below(path, each.name), arrays
-            )
-            for each in fields(kind)
+    if kind in (bytes, np.ndarray):
+        arrays[path] = np.frombuffer(value, np.uint8) if kind is bytes else value
+        return _ELSEWHERE
+    if _is_dataclass(kind):
+        return {
+            name: _pack(its, getattr(value, name), _below(path, name), arrays, by_client)
+            for name, its in _fields(kind).items()
         }
-        if current is None or kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    if kind in (list, tuple):
+        parts = zip(value, _elements(of), strict=False)
+        return [_pack(its, part, _below(path, at), arrays, by_client) for at, (part, its) in enumerate(parts)]
+    if of[0] is str or by_client is None:
+        return {key: _pack(of[1], part, _below(path, key), arrays, by_client) for key, part in value.items()}
+    for client, part in value.items():
+        own, below = by_client.setdefault(client, {}), _below(path, client)
+        own[f"{below}.{_TEXT}"] = _text(_pack(of[1], part, below, own, None))
+    return list(value)
+
+
+def _unpack(hint: Any, current: Any, tree: Any, path: str, arrays: Mapping[str, Array]) -> Any:
+    """The value for which `tree` stands in the text; `current` is the one that it replaces, if any."""
+    kind, of = _kind(type(current) if hint is Any else hint, tree)
+    if kind in _PLAIN:
+        return tree
+    if kind in (bytes, np.ndarray):
+        return arrays[path].tobytes() if kind is bytes else np.array(arrays[path])
+    if _is_dataclass(kind):
+        values = {
+            name: _unpack(its, getattr(current, name, None), tree[name], _below(path, name), arrays)
+            for name, its in _fields(kind).items()
+        }
+        if current is None or not _is_changeable(kind):
             return kind(**values)
         for name, value in values.items():
             setattr(current, name, value)
         return current
-    if hint is bytes:
-        return bytes.fromhex(tree)
-    if origin in (list, tuple):
-        return origin(_unpack(arguments[0], None, each, _below(path, at), arrays) for at, each in enumerate(tree))
-    if origin is not None and issubclass(origin, Mapping):
-        if arguments[0] is str:
-            return {key: _unpack(arguments[1], None, each, _below(path, key), arrays) for key, each in tree.items()}
-        return {client: _unpack_entry(arguments[1], _below(path, client), arrays) for client in tree}
-    return tree
+    if kind in (list, tuple):
+        parts = zip(tree, _elements(of), strict=False)
+        return kind(_unpack(its, None, part, _below(path, at), arrays) for at, (part, its) in enumerate(parts))
+    if isinstance(tree, dict):
+        return {of[0](key): _unpack(of[1], None, part, _below(path, key), arrays) for key, part in tree.items()}
+    texts = {client: _tree(arrays[f"{_below(path, client)}.{_TEXT}"]) for client in tree}
+    return {client: _unpack(of[1], None, text, _below(path, client), arrays) for client, text in texts.items()}
 
 
-def _unpack_entry(hint: Any, path: str, arrays: Mapping[str, Array]) -> Any:
-    return _unpack(hint, None, _tree(arrays, _below(path, _FIELDS)), path, arrays)
+def _kind(hint: Any, value: object) -> tuple[Any, tuple[Any, ...]]:
+    """The type that is declared for a value, and of what it is; for `X | None` the value decides."""
+    if hint is Any:
+        return type(value), ()
+    of = get_args(hint)
+    if get_origin(hint) not in (Union, UnionType):
+        return get_origin(hint) or hint, of
+    if value is None and NoneType in of:
+        return NoneType, ()
+    rest = [each for each in of if each is not NoneType]
+    return _kind(rest[0], value) if len(rest) == 1 else (hint, ())
+
+
+def _fits(value: Any, kind: Any, of: tuple[Any, ...]) -> bool:
+    """Whether a value is what was declared, and can be saved."""
+    if kind is float:
+        return type(value) in (float, int)
+    if kind is np.ndarray:
+        return isinstance(value, np.ndarray) and not value.dtype.hasobject
+    if _is_dataclass(kind):
+        return type(value) is kind and not hasattr(value, "__dict__")
+    if kind in (list, tuple):
+        return type(value) is kind and of != () and (len(of) == len(value) or kind is list or of[-1] is ...)
+    if isinstance(kind, type) and issubclass(kind, Mapping):
+        return isinstance(value, Mapping) and of[:1] in ((str,), (int,)) and all(type(key) is of[0] for key in value)
+    return kind in (*_PLAIN, bytes) and type(value) is kind
+
+
+def _is_dataclass(kind: Any) -> bool:
+    return is_dataclass(kind)
+
+
+def _is_changeable(kind: Any) -> bool:
+    return _is_dataclass(kind) and not kind.__dataclass_params__.frozen
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _fields(kind: type) -> dict[str, Any]:
+    """The declared type of each field."""
+    hints = get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields(kind)}
+
+
+def _elements(of: tuple[Any, ...]) -> Iterable[Any]:
+    """The types of a list's or tuple's elements; `list[X]` and `tuple[X, ...]` have as many as there are."""
+    return of if len(of) > 1 and of[-1] is not ... else repeat(of[0])
 
 
 def _below(path: str, name: object) -> str:
-    return f"{path}.{name}" if path else str(name)
+    """The path of a part; a dot or a bracket in a key is quoted."""
+    part = quote(str(name), "", errors="surrogatepass").replace(".", "%2E")
+    return f"{path}.{part}" if path else part
 
 
 def _text(tree: Any) -> Array:
     return np.frombuffer(json.dumps(tree).encode(), np.uint8)
 
 
-def _tree(arrays: Mapping[str, Array], name: str) -> Any:
-    return json.loads(arrays[name].tobytes())
+def _tree(text: Array) -> Any:
+    return json.loads(text.tobytes())

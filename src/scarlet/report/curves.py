@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scarlet.report.record import Round, RunRecord
+from scarlet.records import RoundRecord, RunResult
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -37,10 +38,16 @@ class Curve:
         return np.split(known, np.flatnonzero(pause > np.median(pause)) + 1)
 
 
-def curve(runs: Sequence[RunRecord], key: str) -> Curve:
+def measured(record: RoundRecord, quantity: str) -> float | None:
+    """A quantity of a round; None where it was not measured, or is not finite."""
+    value: float | None = getattr(record, quantity)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def curve(runs: Sequence[RunResult], quantity: str) -> Curve:
     """Align the runs by round and average over seeds."""
-    rounds = sorted({_round(line) for run in runs for line in run.rounds})
-    value = _aligned(runs, key, rounds)
+    rounds = sorted({record.round for run in runs for record in run.rounds})
+    value = _aligned(runs, quantity, rounds)
     mean = _mean(value)
     seeds = np.isfinite(value).sum(axis=0)
     deviation = np.sqrt(_divide(np.nansum((value - mean) ** 2, axis=0), seeds - 1))
@@ -54,21 +61,15 @@ def curve(runs: Sequence[RunRecord], key: str) -> Curve:
     )
 
 
-def _aligned(runs: Sequence[RunRecord], key: str, rounds: Sequence[int]) -> Floats:
+def _aligned(runs: Sequence[RunResult], quantity: str, rounds: Sequence[int]) -> Floats:
     position = {number: column for column, number in enumerate(rounds)}
     value = np.full((len(runs), len(rounds)), np.nan)
     for row, run in enumerate(runs):
-        for line in run.rounds:
-            found = line.get(key)
+        for record in run.rounds:
+            found = measured(record, quantity)
             if found is not None:
-                value[row, position[_round(line)]] = found
+                value[row, position[record.round]] = found
     return value
-
-
-def _round(line: Round) -> int:
-    number = line["round"]
-    assert number is not None
-    return int(number)
 
 
 def _mean(value: Floats) -> Floats:

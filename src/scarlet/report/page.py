@@ -10,21 +10,21 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 from scarlet.errors import ScarletError
+from scarlet.records import LAST_ROUNDS, RunResult
+from scarlet.report.counts import COUNTS, PAYLOAD, Count, counted
 from scarlet.report.figures import draw, stroke
 from scarlet.report.markup import escape
 from scarlet.report.panels import ROUND_BY_ROUND, TRADE_OFF, Panel
-from scarlet.report.record import COUNTS, Count, RunRecord, counted
-from scarlet.report.summary import LAST_ROUNDS, summarise
+from scarlet.report.summary import summarise
 from scarlet.report.tables import options_table, sentence, summary_table
 from scarlet.report.variants import Variant, group
 
 # The browser itself refuses whatever is not in the file.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-PAYLOAD = COUNTS[0]
 BORDERS = {"solid": "solid", "dash": "dashed", "dot": "dotted"}
 
 
-def write_report(runs: Sequence[RunRecord], path: Path, *, partition_svg: str | None = None) -> None:
+def write_report(runs: Sequence[RunResult], path: Path, *, partition_svg: str | None = None) -> None:
     """Write one HTML page that compares the runs and opens from disk without a network."""
     page = "\n".join(_page({count: group([counted(run, count) for run in runs]) for count in COUNTS}, partition_svg))
     aside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -40,7 +40,7 @@ def write_report(runs: Sequence[RunRecord], path: Path, *, partition_svg: str | 
 
 
 def _page(by_count: Mapping[Count, Sequence[Variant]], partition_svg: str | None) -> Iterator[str]:
-    """Whatever depends on the bytes that are counted is there once for each way to count; the first is shown."""
+    """What depends on the bytes that are counted is in the page once for each count; the payload's is shown first."""
     variants = by_count[PAYLOAD]
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
@@ -73,10 +73,10 @@ def _page(by_count: Mapping[Count, Sequence[Variant]], partition_svg: str | None
 
 
 def _unfinished(variants: Sequence[Variant]) -> Iterator[str]:
-    runs = [(variant.name, run) for variant in variants for run in variant.runs if not run.summary]
+    runs = [(variant.name, run) for variant in variants for run in variant.runs if run.interrupted]
     if runs:
         names = ", ".join(f"{name} seed {run.seed} ({len(run.rounds)} rounds)" for name, run in runs)
-        yield f"<p>Not finished, and shown as far as they got: {escape(names)}.</p>"
+        yield f"<p>Not finished, and shown up to their last round: {escape(names)}.</p>"
 
 
 def _choice() -> Iterator[str]:
@@ -134,8 +134,8 @@ def _panels(layout: str, panels: Sequence[Panel], by_count: Mapping[Count, Seque
 
 
 def _partition(svg: str) -> Iterator[str]:
-    yield "<h2>Who holds what</h2>\n<figure>"
-    yield "<figcaption>How the classes of the private data are spread over the clients.</figcaption>"
+    yield "<h2>Data partition</h2>\n<figure>"
+    yield "<figcaption>Private training images of each client and class.</figcaption>"
     # An SVG file starts with an XML declaration, which has no place within HTML.
     yield f'<div class="partition">{svg[svg.find("<svg") :]}</div>\n</figure>'
 

@@ -9,11 +9,10 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from scarlet.report.curves import MEGABYTE, curve
-from scarlet.report.record import RunRecord
+from scarlet.records import LAST_ROUNDS, RunResult
+from scarlet.report.curves import MEGABYTE, curve, measured
 from scarlet.report.variants import Variant
 
-LAST_ROUNDS = 10  # one round's accuracy is noisy, so the last ten that were evaluated are averaged
 TARGET_STEP = 0.05
 
 
@@ -64,12 +63,12 @@ def common_target(variants: Sequence[Variant]) -> float | None:
     return steps * TARGET_STEP if steps > 0 else None
 
 
-def last_rounds(run: RunRecord, key: str) -> float | None:
-    """The mean of the last ten rounds in which the quantity was measured."""
+def last_rounds(run: RunResult, key: str) -> float | None:
+    """The mean of the last rounds in which the quantity was measured."""
     return _mean(_values(run, key)[-LAST_ROUNDS:])
 
 
-def over_seeds(variant: Variant, reduce: Callable[[RunRecord], float | None]) -> Estimate | None:
+def over_seeds(variant: Variant, reduce: Callable[[RunResult], float | None]) -> Estimate | None:
     """Reduce each run to a number, then average those that have one."""
     found = [value for value in map(reduce, variant.runs) if value is not None]
     if not found:
@@ -78,7 +77,7 @@ def over_seeds(variant: Variant, reduce: Callable[[RunRecord], float | None]) ->
 
 
 def _row(variant: Variant, target: float | None) -> Row:
-    def mean(reduce: Callable[[RunRecord], float | None]) -> float | None:
+    def mean(reduce: Callable[[RunResult], float | None]) -> float | None:
         estimate = over_seeds(variant, reduce)
         return None if estimate is None else estimate.mean
 
@@ -103,18 +102,18 @@ def _megabytes_to(variant: Variant, target: float) -> float | None:
     return float(server.megabytes[reached[0]]) if len(reached) else None
 
 
-def _megabytes(run: RunRecord) -> float | None:
+def _megabytes(run: RunResult) -> float | None:
     cumulative = _values(run, "cumulative_bytes")
     return cumulative[-1] / MEGABYTE if cumulative else None
 
 
-def _total(run: RunRecord, key: str, unit: float = 1.0) -> float | None:
+def _total(run: RunResult, key: str, unit: float = 1.0) -> float | None:
     values = _values(run, key)
     return sum(values) / unit if values else None
 
 
-def _values(run: RunRecord, key: str) -> list[float]:
-    return [value for line in run.rounds if (value := line.get(key)) is not None]
+def _values(run: RunResult, key: str) -> list[float]:
+    return [value for record in run.rounds if (value := measured(record, key)) is not None]
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -6,22 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from scarlet.config import NOT_IDENTIFYING
 from scarlet.errors import DataError
-from scarlet.report.record import RunRecord
+from scarlet.records import RunResult
 
-# Options that say where a run was computed; runs that are averaged may differ in them.
-NOT_COMPARED = frozenset({"seed", "out", "data_dir", "device", "workers", "clients_in_memory"})
-
-PROPER_NAMES = {
-    "scarlet": "SCARLET",
-    "dsfl": "DS-FL",
-    "cfd": "CFD",
-    "comet": "COMET",
-    "selective-fd": "Selective-FD",
-    "individual": "Individual",
-    "centralized": "Centralized",
-    "fedavg": "FedAvg",
-}
+NOT_COMPARED = frozenset({"seed", *NOT_IDENTIFYING})  # options in which runs that are averaged may differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +18,14 @@ class Variant:
     """A method under one set of options, with one run for each seed."""
 
     name: str
-    runs: tuple[RunRecord, ...]
+    runs: tuple[RunResult, ...]
 
 
-def group(runs: Sequence[RunRecord]) -> tuple[Variant, ...]:
-    """Gather runs that differ only in their seed; a method's variants are named by what differs."""
+def group(runs: Sequence[RunResult]) -> tuple[Variant, ...]:
+    """Gather runs that differ only in their seed; a method's variants are named by the options that differ."""
     if not runs:
         raise DataError("no run to report; give the directory of at least one run")
-    gathered: dict[str, list[RunRecord]] = {}
+    gathered: dict[str, list[RunResult]] = {}
     for run in runs:
         gathered.setdefault(_compared(run), []).append(run)
     firsts = [members[0] for members in gathered.values()]
@@ -56,7 +45,7 @@ def differing(configs: Sequence[Mapping[str, object]]) -> list[str]:
     return [option for option in options if len({_value(config, option) for config in configs}) > 1]
 
 
-def _compared(run: RunRecord) -> str:
+def _compared(run: RunResult) -> str:
     options = {option: value for option, value in run.config.items() if option not in NOT_COMPARED}
     return json.dumps([run.method, options], sort_keys=True)
 
@@ -65,14 +54,13 @@ def _value(config: Mapping[str, object], option: str) -> str | None:
     return json.dumps(config[option], sort_keys=True) if option in config else None
 
 
-def _name(run: RunRecord, others: Sequence[RunRecord]) -> str:
-    name = PROPER_NAMES.get(run.method, run.method)
+def _name(run: RunResult, others: Sequence[RunResult]) -> str:
     apart = differing([other.config for other in others if other.method == run.method])
     marks = [f"{option}={text(run.config.get(option))}" for option in apart]
-    return f"{name} ({', '.join(marks)})" if marks else name
+    return f"{run.title} ({', '.join(marks)})" if marks else run.title
 
 
-def _check_seeds(runs: Sequence[RunRecord]) -> None:
+def _check_seeds(runs: Sequence[RunResult]) -> None:
     seeds = [run.seed for run in runs]
     for seed in seeds:
         if seeds.count(seed) > 1:

@@ -14,8 +14,6 @@ from scarlet.models.registry import Weights
 from scarlet.training.engines.layout import in_layout_of
 from scarlet.training.train import Samples
 
-_PREFIX = "model."  # of the names of a model's weights among the arrays of a client or of the server
-
 
 def resident(images: Images, model: nn.Module, device: str) -> Tensor:
     """The images as one tensor on the device, in the model's memory layout."""
@@ -37,14 +35,10 @@ def weights_digest(weights: Mapping[str, Tensor]) -> bytes:
 
 
 def model_arrays(weights: Mapping[str, Tensor]) -> dict[str, Array]:
-    """A model's weights and buffers as arrays named `model.*`; a tensor on the CPU is not copied."""
-    return {_PREFIX + name: value.detach().cpu().numpy() for name, value in weights.items()}
+    """A model's weights and buffers as arrays; a tensor on the CPU is not copied."""
+    return {name: value.detach().cpu().numpy() for name, value in weights.items()}
 
 
 def weights_of(arrays: Mapping[str, Array]) -> Weights:
-    """A copy of the weights and buffers among the arrays: the inverse of `model_arrays`."""
-    return {
-        name.removeprefix(_PREFIX): torch.from_numpy(np.array(array))
-        for name, array in arrays.items()
-        if name.startswith(_PREFIX)
-    }
+    """A copy of the weights and buffers: the inverse of `model_arrays`."""
+    return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}

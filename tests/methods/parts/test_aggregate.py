@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scarlet.arrays import Labels
 from scarlet.errors import ConfigError
 from scarlet.methods.parts.aggregate import Rows, Sharpen, era, mean, power
-from scarlet.protocol.types import Labels
 
 PROFILE = settings(deadline=None, max_examples=200)
 

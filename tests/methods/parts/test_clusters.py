@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scarlet.arrays import Labels, Values
 from scarlet.errors import ConfigError
 from scarlet.methods.parts.aggregate import mean
 from scarlet.methods.parts.clusters import clustered
-from scarlet.protocol.method import Teachers
-from scarlet.protocol.types import Labels, Values
+from scarlet.protocol.fold import Teachers
 
 PROFILE = settings(deadline=None, max_examples=60)
 STARTS = 4

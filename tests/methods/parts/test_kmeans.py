@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
+from scarlet.arrays import Values
 from scarlet.methods.parts import kmeans
 from scarlet.methods.parts.kmeans import Clusters, Mask, cluster
-from scarlet.protocol.types import Values
 
 PROFILE = settings(deadline=None, max_examples=60)
 KINDS = ("even", "mixed", "peaked", "certain", "clients", "repeated")

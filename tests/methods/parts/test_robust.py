@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scarlet.arrays import Index, Labels
 from scarlet.errors import ConfigError
 from scarlet.methods.parts.aggregate import Sharpen, mean, power
 from scarlet.methods.parts.robust import Average, average
-from scarlet.protocol.types import Index, Labels
 
 Rows = npt.NDArray[np.float64]
 IDENTITY: Sharpen = power(1.0)

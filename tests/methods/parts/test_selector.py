@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scarlet.arrays import Labels
 from scarlet.errors import ConfigError
 from scarlet.methods.parts.aggregate import mean
 from scarlet.methods.parts.kulsif import in_distribution
 from scarlet.methods.parts.selector import InDistribution, unambiguous
-from scarlet.protocol.types import Labels
 from scarlet.rng import stream
 
 PROFILE = settings(deadline=None, max_examples=100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -70,10 +71,9 @@ def kulsif(numerator: Points, denominator: Points, width: float, ridge: float) -
     left = kernel(x, x, width) / n
     left[np.diag_indices(n)] += ridge
     right = -kernel(x, y, width).sum(axis=1, keepdims=True) / (n * m * ridge)
-    import torch  # slow to load, and only needed here
+    from scipy.linalg import solve  # slow to load, and only needed here
 
-    factor = torch.linalg.cholesky(torch.from_numpy(left))
-    alpha = torch.cholesky_solve(torch.from_numpy(right), factor).numpy()[:, 0]
+    alpha = solve(left, right, assume_a="pos")[:, 0]
     return Ratio(np.concatenate((x, y)), np.concatenate((alpha, np.full(m, 1 / (m * ridge)))), width)
 
 
@@ -97,12 +97,20 @@ def pixels(images: Images) -> Matrix:
 
 
 def _resized(images: Matrix) -> Matrix:
-    import torch  # as above
-
-    side = (_SIDE, _SIDE)
-    found = torch.nn.functional.interpolate(torch.from_numpy(images), side, mode="bilinear", antialias=True)
-    resized: Matrix = found.numpy()
+    """f64[n, C, 32, 32], rows and columns one after the other."""
+    height, width = images.shape[2:]
+    resized: Matrix = _triangles(height) @ images @ _triangles(width).T
     return resized
+
+
+@cache
+def _triangles(size: int) -> Matrix:
+    """f64[32, size]: what each pixel counts in each resized one, by its distance from there; rows sum to 1."""
+    scale = size / _SIDE
+    centres = (np.arange(_SIDE) + 0.5) * scale
+    distance = np.abs(np.arange(size) + 0.5 - centres[:, np.newaxis]) / max(scale, 1.0)
+    weights = np.maximum(0.0, 1.0 - distance)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def in_distribution(

@@ -15,14 +15,14 @@ from scarlet.job import Choose
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.cache import CachePolicy, NoCache
 from scarlet.protocol.codec import Codec, Context, Layout, Layouts, shape_from, shape_of
-from scarlet.protocol.downlink.shared import check_labels, read_broadcast
+from scarlet.protocol.downlink.shared import check_labels, check_samples, read_broadcast
 from scarlet.protocol.fold import Teachers
 from scarlet.protocol.layouts.reference import read_labels, write_labels
 from scarlet.protocol.messages import NO_LABELS_YET, Broadcast, Message
-from scarlet.protocol.slots import Learner, Round
-from scarlet.protocol.uplink.labels import NoState
+from scarlet.protocol.slots import Learner, NoState, Round
 from scarlet.wire.body import Body, among
 from scarlet.wire.entropy import varint
+from scarlet.wire.frame import Frame
 from scarlet.wire.values import coded, read_coded
 
 _HEAD = struct.Struct("<IHHII")  # client, attempt that was drawn, shape, samples
@@ -59,7 +59,7 @@ class Lessons:
 class Personal:
     """The aggregate has `teachers` (C) labels for each sample, and each client is taught the one nearest to its own."""
 
-    teachers: int | None
+    teachers: int
 
     @property
     def layouts(self) -> Sequence[Layouts]:
@@ -118,7 +118,7 @@ class PersonalServer:
         choice = np.array([fresh.choice[client] for client in clients], np.int32)
         choice = choice.reshape(len(clients), len(fresh.index))
         choice[choice < 0] = fresh.value.shape[1]
-        value = self._codec.heard_by_clients(np.concatenate([fresh.value, fresh.mean[:, np.newaxis]], axis=1))
+        value = self._codec.decoded_by_clients(np.concatenate([fresh.value, fresh.mean[:, np.newaxis]], axis=1))
         self.state.lessons = Lessons(fresh.index, value, np.array(clients, np.int64), choice, now.attempt)
         return mean
 
@@ -128,9 +128,9 @@ class PersonalServer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _Received:
     broadcast: Broadcast
-    labels: Labels
+    lesson: Lesson | None
 
 
 class PersonalClient:
@@ -140,18 +140,19 @@ class PersonalClient:
         self.state = NoState()
         self._codec = codec
 
-    def read(self, broadcast: bytes, messages: Sequence[Message]) -> _Heard:
-        first = read_broadcast(broadcast, self._codec, Context())
+    def read(self, broadcast: Frame, messages: Sequence[Message]) -> _Received:
         lesson = next((message for message in messages if isinstance(message, Lesson)), None)
-        if lesson is None:
-            if first.round > 1:
-                raise MessageError("the downlink has a Broadcast without the Lesson that goes with it")
-            return _Heard(first, Labels(np.empty(0, np.int64), np.empty((0, self._codec.classes), np.float32)))
-        check_labels(self._codec, lesson.labels.index, lesson.labels.value)
-        return _Heard(first, lesson.labels)
+        return _Received(read_broadcast(broadcast, self._codec, Context()), lesson)
 
-    def apply(self, heard: _Heard) -> Labels:
-        return heard.labels
+    def apply(self, received: _Received) -> Labels:
+        check_samples(self._codec, received.broadcast.request)
+        if received.lesson is not None:
+            labels = received.lesson.labels
+            check_labels(self._codec, labels.index, labels.value)
+            return labels
+        if received.broadcast.round > 1:
+            raise MessageError("the downlink has a Broadcast without the Lesson that goes with it")
+        return Labels(np.empty(0, np.int64), np.empty((0, self._codec.classes), np.float32))
 
 
 def _write_reference(message: Lesson, codec: Codec, context: Context) -> bytes:

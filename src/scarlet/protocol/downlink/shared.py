@@ -21,6 +21,7 @@ from scarlet.protocol.layouts import compact, reference
 from scarlet.protocol.messages import LAST_ROUND, NO_LABELS_YET, Broadcast, CatchUp, History, Message, Sync
 from scarlet.protocol.slots import Learner, Round
 from scarlet.protocol.stamps import StampHistory, StampReplay, checksum
+from scarlet.wire.frame import Frame
 
 _NOTHING = np.empty(0, np.int64)
 
@@ -115,10 +116,12 @@ class SharedServer:
             yield History(now.number, now.attempt, client, *needed, None)
 
     def close(self, now: Round, fresh: Labels, learner: Learner | None) -> Labels:
+        if not len(now.index):
+            learner = None  # a round about no sample teaches the model nothing
         hits = now.index[~member(now.index, now.request, self._agreement.public_size)]
         if self.state.target is None:
             # The model learns what the clients will decode, and of the hits what they decoded before.
-            fresh = Labels(fresh.index, self._codec.heard_by_clients(fresh.value))
+            fresh = Labels(fresh.index, self._codec.decoded_by_clients(fresh.value))
             if learner is not None:
                 learner.learn(_merged(Labels(hits, self.state.cache.value[hits]), fresh), now.number)
         else:
@@ -135,7 +138,7 @@ class SharedServer:
             if self._slot.teach == "model":
                 value = learner.predict(fresh.index)
                 check_distributions(value, "the server's model")
-        return Labels(fresh.index, self._codec.heard_by_clients(value))
+        return Labels(fresh.index, self._codec.decoded_by_clients(value))
 
     def _commit(self, now: Round, fresh: Labels) -> Labels:
         state = self.state
@@ -179,10 +182,10 @@ class SharedClientState:
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _Received:
     broadcast: Broadcast
     catch_up: CatchUp | None
-    replay: StampReplay | None  # what has become of it
+    replay: StampReplay | None  # the client's, brought over the round of the sync
 
 
 class SharedClient:
@@ -195,24 +198,15 @@ class SharedClient:
             CacheTable.empty(size, *codec.label), StampReplay.empty(size) if codec.derives else None
         )
 
-    def read(self, broadcast: bytes, messages: Sequence[Message]) -> _Heard:
+    def read(self, broadcast: Frame, messages: Sequence[Message]) -> _Received:
         catch_up = next((message for message in messages if isinstance(message, CatchUp)), None)
-        # The history comes last, and is what a broadcast may need to be understood.
         history = next((message for message in messages if isinstance(message, History)), None)
         context = Context(replay=self.state.replay, history=history)
-        first = read_broadcast(broadcast, self._codec, context)
-        sync = first.sync
-        if sync is not None:
-            if sync.round != first.round - 1 or first.round > LAST_ROUND:
-                raise MessageError(f"round {first.round} comes with the sync of round {sync.round}")
-            check_samples(self._codec, sync.dropped)
-            check_labels(self._codec, sync.index, sync.fresh)
-        if catch_up is not None:
-            check_labels(self._codec, catch_up.labels.index, catch_up.labels.value)
-        return _Heard(first, catch_up, context.after)
+        return _Received(read_broadcast(broadcast, self._codec, context), catch_up, context.after)
 
-    def apply(self, heard: _Heard) -> Labels:
-        cache, broadcast, catch_up = self.state.cache, heard.broadcast, heard.catch_up
+    def apply(self, received: _Received) -> Labels:
+        self._check(received.broadcast, received.catch_up)
+        cache, broadcast, catch_up = self.state.cache, received.broadcast, received.catch_up
         sync = broadcast.sync
         if catch_up is not None and catch_up.reset:
             cache.stamp[:] = ABSENT
@@ -225,18 +219,27 @@ class SharedClient:
         if teacher.digest() != broadcast.digest:
             raise OutOfStep(f"this client holds other labels of round {sync.round} than the server")
         store(cache, sync)
-        if heard.replay is not None:
-            self.state.replay = heard.replay
+        if received.replay is not None:
+            self.state.replay = received.replay
         return teacher
 
+    def _check(self, broadcast: Broadcast, catch_up: CatchUp | None) -> None:
+        check_samples(self._codec, broadcast.request)
+        sync = broadcast.sync
+        if sync is not None:
+            if sync.round != broadcast.round - 1 or broadcast.round > LAST_ROUND:
+                raise MessageError(f"round {broadcast.round} comes with the sync of round {sync.round}")
+            check_samples(self._codec, sync.dropped)
+            check_labels(self._codec, sync.index, sync.fresh)
+        if catch_up is not None:
+            check_labels(self._codec, catch_up.labels.index, catch_up.labels.value)
 
-def read_broadcast(data: bytes, codec: Codec, context: Context) -> Broadcast:
+
+def read_broadcast(data: Frame, codec: Codec, context: Context) -> Broadcast:
     """The broadcast that a downlink begins with."""
-    first = codec.decode(data, context)
-    if not isinstance(first, Broadcast):
-        raise MessageError(f"the downlink begins with a {type(first).__name__}, not with a Broadcast")
-    check_samples(codec, first.request)
-    return first
+    broadcast = codec.decode(data, context)
+    assert isinstance(broadcast, Broadcast), "a client looks at the kinds before it reads"
+    return broadcast
 
 
 def check_samples(codec: Codec, index: Index) -> None:

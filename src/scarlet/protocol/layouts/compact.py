@@ -132,7 +132,7 @@ BROADCAST = Layout(
     fixed=2 * DIGEST_BYTES,
     write=_write_broadcast,
     read=_read_broadcast,
-    says_nothing=_asks_and_teaches_nothing,
+    is_empty=_asks_and_teaches_nothing,
 )
 CATCH_UP = Layout(message=CatchUp, kind=4, column="catch_up", fixed=0, write=_write_catch_up, read=_read_catch_up)
 HISTORY = Layout(message=History, kind=9, column="catch_up", fixed=0, write=_write_history, read=_read_history)

@@ -23,7 +23,7 @@ from scarlet.protocol.fold import Aggregate
 from scarlet.protocol.layouts.reference import CLIENT, read_labels, write_labels
 from scarlet.protocol.messages import Message
 from scarlet.protocol.slots import Learner, Round
-from scarlet.protocol.uplink.labels import ANSWER_HEAD, SoftLabelAnswers
+from scarlet.protocol.uplink.labels import ANSWER_HEAD, Answer, SoftLabelAnswers
 from scarlet.wire.body import Body, among, i8
 from scarlet.wire.entropy import encode_mask, varint
 from scarlet.wire.values import coded, read_coded
@@ -182,30 +182,34 @@ class DeltaServer:
         yield Accepted(now.number, now.attempt, client, name)
 
 
-class DeltaAnswers(SoftLabelAnswers):
+class DeltaAnswers:
     """Each answer is completed by what was accepted before; what is accepted now counts when the round is closed."""
 
+    shared: Sequence[Message] = ()
+
     def __init__(self, aggregate: Aggregate, request: Index, codec: Codec, state: AcceptedState) -> None:
-        super().__init__(aggregate, request, codec)
-        self.limit += DIGEST_BYTES + _DELTA_HEAD.size
-        self._public_size, self._state = codec.public_size, state
+        self._whole = SoftLabelAnswers(aggregate, request, codec)  # what the answers come to
+        self.limit = self._whole.limit + DIGEST_BYTES + _DELTA_HEAD.size
+        self._codec, self._state = codec, state
         self._given: dict[int, tuple[Labels, bytes, bytes]] = {}  # labels, base and name
 
-    def add(self, message: DeltaAnswer, data: bytes) -> None:  # type: ignore[override]
+    def add(self, message: DeltaAnswer, data: bytes) -> None:
         client = message.client
-        self.check(client, message.labels)
-        if len(message.same) and int(message.same[-1]) >= self._public_size:
+        self._whole.check(client, message.labels)
+        if len(message.same) and int(message.same[-1]) >= self._codec.public_size:
             raise MessageError(f"client {client} labels samples that were not requested", "wrong samples")
-        labels = self._state.accepted.get(client, Memory.empty(0, self._classes)).whole(message)
-        self.check(client, labels)
+        labels = self._state.accepted.get(client, Memory.empty(0, self._codec.classes)).whole(message)
+        self._whole.add(Answer(message.round, message.attempt, client, labels), data)
         self._given[client] = labels, message.base, name_of(data)
-        self._fold.add(client, labels)
+
+    def finish(self) -> Labels:
+        return self._whole.finish()
 
     def commit(self) -> None:
         accepted = self._state.accepted
         for client, (labels, base, name) in self._given.items():
             if client not in accepted:
-                accepted[client] = Memory.empty(self._public_size, self._classes)
+                accepted[client] = Memory.empty(self._codec.public_size, self._codec.classes)
             accepted[client].take(labels, base, name)
 
 
@@ -222,12 +226,12 @@ class DeltaClient:
                 return message.name
         raise MessageError("the downlink has a Broadcast without the Accepted that goes with it")
 
-    def apply(self, heard: bytes) -> Values | None:
-        self.state.agree(heard)
+    def apply(self, received: bytes) -> Values | None:
+        self.state.agree(received)
         return None
 
     def answer(self, job: Job, labels: Labels, result: Result) -> bytes:
-        labels = Labels(labels.index, self._codec.heard_by_server(labels.value))
+        labels = Labels(labels.index, self._codec.decoded_by_server(labels.value))
         changed, same = self.state.split(labels)
         message = DeltaAnswer(job.round, job.attempt, job.client, changed, same, self.state.memory.name)
         answer = self._codec.encode(message, Context(job.request))
@@ -297,7 +301,7 @@ _COMPACT = Layout(
     fixed=0,
     write=_write_compact,
     read=_read_compact,
-    says_nothing=lambda message: not len(message.labels.index) and not len(message.same),
+    is_empty=lambda message: not len(message.labels.index) and not len(message.same),
 )
 _ACCEPTED = Layout(
     message=Accepted,

@@ -17,7 +17,7 @@ from scarlet.protocol.codec import Codec, Context, Layout, Layouts, shape_from, 
 from scarlet.protocol.fold import Aggregate
 from scarlet.protocol.layouts.reference import read_labels, write_labels
 from scarlet.protocol.messages import Message
-from scarlet.protocol.slots import Learner, Round
+from scarlet.protocol.slots import Learner, NoState, Round
 from scarlet.wire import frame
 from scarlet.wire.body import Body, among
 from scarlet.wire.entropy import varint
@@ -37,13 +37,8 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class NoState:
-    """Nothing is remembered from one round to the next."""
-
-
-@dataclass(frozen=True, slots=True)
 class SoftLabels:
-    """A client sends the soft-labels that it chose to send, whole."""
+    """A client sends its soft-labels, each of them whole."""
 
     @property
     def layouts(self) -> Sequence[Layouts]:
@@ -127,7 +122,7 @@ class SoftLabelClient:
 
     def read(self, messages: Sequence[Message]) -> None: ...
 
-    def apply(self, heard: None) -> Values | None:
+    def apply(self, received: None) -> Values | None:
         return None
 
     def answer(self, job: Job, labels: Labels, result: Result) -> bytes:
@@ -142,6 +137,8 @@ def _write_reference(message: Answer, codec: Codec, context: Context) -> bytes:
 
 def _read_reference(body: Body, codec: Codec, context: Context) -> Answer:
     client, delta, teachers, classes, samples = body.head(ANSWER_HEAD)
+    if delta > 1:
+        raise MessageError(f"the message has a flag of {delta}, at most 1")
     if delta:
         raise MessageError(f"client {client} refers to labels that nobody keeps", "wrong base")
     labels = read_labels(body, codec, context, shape_from(samples, teachers, classes), codec.uplink_bits)
@@ -177,5 +174,5 @@ _COMPACT = Layout(
     fixed=0,
     write=_write_compact,
     read=_read_compact,
-    says_nothing=lambda message: not len(message.labels.index),
+    is_empty=lambda message: not len(message.labels.index),
 )

@@ -15,8 +15,7 @@ from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec import Codec, Context, Layout, Layouts
 from scarlet.protocol.fold import Aggregate
 from scarlet.protocol.messages import EVERYBODY, Message
-from scarlet.protocol.slots import Learner, Round
-from scarlet.protocol.uplink.labels import NoState
+from scarlet.protocol.slots import Learner, NoState, Round
 from scarlet.wire import frame
 from scarlet.wire.body import Body, f4
 
@@ -145,8 +144,8 @@ class WeightsClient:
                 return message.value
         raise MessageError("the downlink has a Broadcast without the Parameters that go with it")
 
-    def apply(self, heard: Values) -> Values | None:
-        return heard
+    def apply(self, received: Values) -> Values | None:
+        return received
 
     def answer(self, job: Job, labels: Labels, result: Result) -> bytes:
         assert result.parameters is not None

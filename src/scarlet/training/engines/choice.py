@@ -14,7 +14,7 @@ from scarlet.training.engines.compiled import Compilation, enable_compilation
 from scarlet.training.engines.layout import to_channels_last
 from scarlet.training.engines.names import EngineName
 
-_WIDE = 32  # input channels; measured: channels-last is slower for cnn (16), faster for cnn32 (32) and resnet20 (64)
+_WIDE = 32  # input channels; measured: channels-last is slower for cnn (16), faster for cnn32 and resnet20 (64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,59 @@
+"""Which bytes a page counts as traffic; the reader chooses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from scarlet.records import RoundRecord, RunResult
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The payload, and which other bytes in each direction."""
+
+    id: str
+    name: str
+    caption: str
+    up: tuple[str, ...] = ()
+    down: tuple[str, ...] = ()
+
+
+PAYLOAD = Count("payload", "payload", "bytes of payload, the method's own content")
+COUNTS = (
+    PAYLOAD,
+    Count(
+        "framed",
+        "with frames",
+        "bytes of payload and frames",
+        up=("uplink_frame_bytes",),
+        down=("downlink_frame_bytes",),
+    ),
+    Count(
+        "carried",
+        "total",
+        "bytes of everything that was sent: payload, frames, reports, rejected messages and transport overhead",
+        up=("uplink_frame_bytes", "report_bytes", "rejected_bytes", "uplink_transport_bytes"),
+        down=("downlink_frame_bytes", "downlink_transport_bytes"),
+    ),
+)
+
+
+def counted(run: RunResult, count: Count) -> RunResult:
+    """The run, with these bytes counted as its traffic."""
+    rounds, extra = [], 0
+    for record in run.rounds:
+        up, down = _sum(record, count.up), _sum(record, count.down)
+        extra += up + down
+        rounds.append(
+            replace(
+                record,
+                uplink_bytes=record.uplink_bytes + up,
+                downlink_bytes=record.downlink_bytes + down,
+                cumulative_bytes=record.cumulative_bytes + extra,
+            )
+        )
+    return replace(run, rounds=rounds)
+
+
+def _sum(record: RoundRecord, columns: tuple[str, ...]) -> int:
+    return sum(getattr(record, column) for column in columns)

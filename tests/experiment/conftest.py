@@ -1,0 +1,3 @@
+from tests.transport.conftest import one_thread
+
+__all__ = ["one_thread"]

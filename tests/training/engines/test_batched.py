@@ -1,0 +1,308 @@
+"""Clients that are trained together become what each becomes alone."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from scarlet.arrays import Index, Labels, Values
+from scarlet.data import Augment
+from scarlet.job import Job, Result
+from scarlet.models.cnn import cnn, cnn32
+from scarlet.models.resnet import ResNet
+from scarlet.training.engines.batched import clients_at_once, obstacle_to_stacking, work_together
+from scarlet.training.train import Samples, Task, Training, parameters_of, work
+
+CLASSES, PUBLIC, SIDE = 4, 30, 16
+TRAINING = Training(
+    local_epochs=2,
+    distil_epochs=2,
+    lr=0.05,
+    distil_lr=0.03,
+    batch_size=8,
+    augment=Augment(padding=0, flip=False),
+    seed=5,
+)
+NOBODY = Labels(np.empty(0, np.int64), np.empty((0, CLASSES), np.float32))
+EVERYTHING = np.arange(PUBLIC)
+
+
+@pytest.fixture(autouse=True)
+def in_doubles() -> Iterator[None]:
+    """In single precision a ReLU that rounding tips over is soon seen in the weights; in double there is none."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+    torch.set_default_dtype(torch.float32)
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def in_singles(in_doubles: None) -> None:
+    """As in a run."""
+    torch.set_default_dtype(torch.float32)
+
+
+def tiny() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * SIDE**2, CLASSES)
+    )
+
+
+MODELS = {
+    "cnn": lambda: cnn(CLASSES, 3, SIDE),
+    "cnn32": lambda: cnn32(CLASSES, 3, SIDE),
+    "resnet": lambda: ResNet(CLASSES, 3, (4, 8), 1, projection=False),
+    "projecting resnet": lambda: ResNet(CLASSES, 3, (4, 8), 1, projection=True),
+}
+
+
+def images(count: int, seed: int) -> Tensor:
+    """Bytes in single precision, as in a run; scaled already in double."""
+    made = torch.from_numpy(np.random.default_rng(seed).integers(0, 256, (count, 3, SIDE, SIDE), np.uint8))
+    return made if torch.get_default_dtype() == torch.float32 else made.double() / 127.5 - 1
+
+
+def samples(count: int, seed: int) -> Samples:
+    return Samples(images(count, seed), torch.arange(count) * 7 % CLASSES)
+
+
+def teacher(index: Index, seed: int) -> Labels:
+    return Labels(index, np.random.default_rng(seed).dirichlet(np.ones(CLASSES), len(index)).astype(np.float32))
+
+
+def task(
+    client: int, model: nn.Module, private: int, taught: Labels = NOBODY, request: Index = EVERYTHING, test: int = 10
+) -> Task:
+    """A client that has a model of its own, so that one that learns by another's batch is found out."""
+    with torch.random.fork_rng():
+        torch.manual_seed(client)
+        own = copy.deepcopy(model)
+        for weight in own.parameters():
+            weight.data += 0.02 * torch.randn_like(weight)
+    job = Job(client, 3, 0, taught, request)
+    return Task(own, job, samples(private, client), samples(test, 100 + client) if test else None)
+
+
+def ragged(model: nn.Module) -> list[Task]:
+    """Clients that differ in all that clients may differ in."""
+    return [
+        task(0, model, 20, teacher(np.arange(0, 30, 2), 0), request=np.arange(5)),
+        task(1, model, 24, teacher(np.arange(12), 1), test=3),
+        task(4, model, 5, request=np.array([2, 9, 29])),
+        task(2, model, 20, teacher(np.arange(1, 30), 2), test=0),
+        task(3, model, 17, teacher(np.array([7]), 3), request=np.empty(0, np.int64)),
+    ]
+
+
+def check(tasks: Sequence[Task], training: Training = TRAINING, tolerance: float = 1e-9) -> list[Result]:
+    """Both ways must agree in weights, buffers, answers and metrics, and every client must have moved."""
+    initial, public = copy.deepcopy(tasks[0].model.state_dict()), images(PUBLIC, 99)
+    before = [parameters_of(each.model) for each in tasks]
+    copies = [replace(each, model=copy.deepcopy(each.model)) for each in tasks]
+    expected = [work(each, public, training, initial) for each in copies]
+    results = work_together(tasks, public, training, initial)
+    for each, alone, was in zip(tasks, copies, before, strict=True):
+        assert np.abs(parameters_of(each.model) - was).max() > 1e-3, "a client has not been trained"
+        for name, value in alone.model.state_dict().items():
+            torch.testing.assert_close(each.model.state_dict()[name], value, atol=tolerance, rtol=tolerance, msg=name)
+    for result, other in zip(results, expected, strict=True):
+        assert list(result.metrics) == list(other.metrics)
+        assert result.metrics == pytest.approx(dict(other.metrics), abs=tolerance)
+        assert result.value.shape == other.value.shape and result.value.dtype == other.value.dtype
+        np.testing.assert_allclose(result.value, other.value, atol=tolerance)
+        assert result.samples == other.samples
+        assert (result.parameters is None) == (other.parameters is None)
+    return results
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_clients_of_all_sizes_teachers_and_requests_become_what_each_becomes_alone(name: str) -> None:
+    check(ragged(MODELS[name]()))
+
+
+@pytest.mark.usefixtures("in_singles")
+@pytest.mark.parametrize("augmentation", [Augment(padding=0, flip=False), Augment(padding=2, flip=True)])
+def test_bytes_are_scaled_and_augmented_as_for_a_client_alone(augmentation: Augment) -> None:
+    results = check(ragged(MODELS["cnn"]()), replace(TRAINING, augment=augmentation), tolerance=1e-5)
+    assert all(result.value.dtype == np.float32 for result in results)
+
+
+def test_clients_that_are_alike_in_all_sizes_become_what_each_becomes_alone() -> None:
+    check([task(client, tiny(), 20, teacher(np.arange(18), client)) for client in range(3)])
+
+
+def test_one_client_alone_can_be_stacked() -> None:
+    check([task(7, tiny(), 20, teacher(np.arange(18), 1))])
+
+
+def test_images_are_augmented_by_each_clients_own_draws() -> None:
+    check(ragged(tiny()), replace(TRAINING, augment=Augment(padding=2, flip=True)))
+
+
+def test_batch_norm_counts_the_batches_of_its_own_client_only() -> None:
+    tasks = ragged(tiny())
+    check(tasks)
+    counts = [int(each.model.state_dict()["1.num_batches_tracked"]) for each in tasks]
+    assert counts == [2 * (2 + 3), 2 * (2 + 3), 2 * 1, 2 * (4 + 3), 2 * (1 + 2)]  # epochs x (distilled + fitted)
+
+
+def test_a_final_batch_of_one_image_is_merged_into_the_previous_batch() -> None:
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 6), nn.BatchNorm1d(6), nn.Linear(6, CLASSES))
+    check([task(client, flat, private, teacher(np.arange(9), client)) for client, private in enumerate((17, 9, 16))])
+
+
+def test_nobody_has_a_teacher_in_the_first_round() -> None:
+    results = check([task(client, tiny(), 20) for client in range(2)])
+    assert all("distil_loss" not in result.metrics for result in results)
+
+
+def test_nobody_is_asked_for_anything_or_measured() -> None:
+    results = check([task(client, tiny(), 20, request=np.empty(0, np.int64), test=0) for client in range(2)])
+    assert all(list(result.metrics) == ["fit_loss"] for result in results)
+
+
+def with_jobs(tasks: Sequence[Task], **changes: Any) -> list[Task]:
+    """The tasks with those fields of their jobs changed."""
+    return [replace(each, job=replace(each.job, **changes)) for each in tasks]
+
+
+def nearest(teachers: Labels, own: Values) -> Labels:
+    """For each sample the teacher that is nearest to the client's own soft-label."""
+    distance = ((teachers.value - own[:, np.newaxis]) ** 2).sum(axis=2)
+    return Labels(teachers.index, teachers.value[np.arange(len(own)), distance.argmin(axis=1)])
+
+
+def several(index: Index) -> Labels:
+    """Three teachers for each sample."""
+    return Labels(index, np.random.default_rng(0).dirichlet(np.ones(CLASSES), (len(index), 3)).astype(np.float32))
+
+
+def test_each_client_chooses_its_own_teachers_by_its_models_soft_labels() -> None:
+    teachers = several(np.arange(12))
+    tasks = [task(0, tiny(), 20, teachers), task(1, tiny(), 20), task(2, tiny(), 20, teachers)]
+    check(with_jobs(tasks, choose=nearest))
+
+
+def test_a_client_is_asked_to_choose_only_where_it_has_several_teachers() -> None:
+    asked: list[int] = []
+
+    def choose(teachers: Labels, own: Values) -> Labels:
+        asked.append(len(own))
+        return nearest(teachers, own)
+
+    tasks = [task(0, tiny(), 20, teacher(np.arange(9), 0)), task(1, tiny(), 20, several(np.arange(12)))]
+    check([tasks[0], *with_jobs(tasks[1:], choose=choose), *with_jobs([task(2, tiny(), 20)], choose=choose)])
+    assert asked == [12, 12], "once alone and once in the stack"
+
+
+def test_a_restart_forgets_all_but_the_initial_weights() -> None:
+    check(with_jobs(ragged(tiny()), restart=True, distil_weight=3.0))
+
+
+def test_clients_of_one_stack_may_differ_in_whether_they_restart() -> None:
+    tasks = ragged(tiny())
+    check([*with_jobs(tasks[:2], restart=True), *tasks[2:]])
+
+
+def test_clients_begin_with_the_weights_that_they_are_sent_and_send_back_what_became_of_them() -> None:
+    sent = [parameters_of(tiny()) for _ in range(2)]
+    tasks = [
+        replace(each, job=replace(each.job, parameters=parameters))
+        for each, parameters in zip([task(0, tiny(), 20), task(1, tiny(), 13)], sent, strict=True)
+    ]
+    results = check(with_jobs(tasks, send_parameters=True))
+    for each, result in zip(tasks, results, strict=True):
+        assert result.parameters is not None
+        np.testing.assert_array_equal(result.parameters, parameters_of(each.model))
+
+
+def test_weights_that_are_frozen_stay_as_they_are() -> None:
+    model = tiny()
+    next(model.parameters()).requires_grad_(False)
+    tasks = [task(client, model, 20) for client in range(2)]
+    before = [next(each.model.parameters()).clone() for each in tasks]
+    check(tasks)
+    for each, weight in zip(tasks, before, strict=True):
+        assert torch.equal(next(each.model.parameters()), weight)
+
+
+def test_no_epochs_leave_all_as_it_is() -> None:
+    tasks = ragged(tiny())
+    before = [parameters_of(each.model) for each in tasks]
+    still = replace(TRAINING, local_epochs=0, distil_epochs=0)
+    results = work_together(tasks, images(PUBLIC, 99), still, {})
+    for each, was in zip(tasks, before, strict=True):
+        np.testing.assert_array_equal(parameters_of(each.model), was)
+    assert all(math.isnan(result.metrics["fit_loss"]) for result in results)
+
+
+def test_many_images_are_predicted_and_measured_in_chunks() -> None:
+    many = np.random.default_rng(0).integers(0, PUBLIC, 250)
+    check([task(0, tiny(), 20, request=many, test=230), task(1, tiny(), 20, request=many[:120], test=100)])
+
+
+class Rebinds(nn.Module):
+    """Counts its batches in a buffer that it replaces instead of changing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = tiny()
+        self.count: Tensor
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count = self.count + 1
+        scores: Tensor = self.inner(x)
+        return scores
+
+
+class Decides(nn.Module):
+    """Has control flow that depends on its data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = tiny()
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.inner(x if x.mean() > 0 else -x)
+        return scores
+
+
+@pytest.mark.usefixtures("in_singles")
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (lambda: nn.Sequential(nn.Dropout(0.5), tiny()), "random"),
+        (Decides, "data-dependent control flow"),
+        (Rebinds, "differs from one that is trained alone"),
+    ],
+)
+def test_models_that_cannot_be_stacked_are_found_out(model: type[nn.Module], reason: str) -> None:
+    found = obstacle_to_stacking(model, (3, SIDE, SIDE))
+    assert found is not None and reason in found and "\n" not in found
+
+
+@pytest.mark.usefixtures("in_singles")
+@pytest.mark.parametrize("name", MODELS)
+def test_our_own_models_can_be_stacked(name: str) -> None:
+    assert obstacle_to_stacking(MODELS[name], (3, SIDE, SIDE)) is None
+
+
+@pytest.mark.usefixtures("in_singles")
+def test_fewer_clients_are_trained_at_once_the_more_a_step_of_one_holds() -> None:
+    counts = [clients_at_once(MODELS["resnet"], (3, side, side), 50) for side in (8, 16, 32)]
+    # Activations grow with the area, beside what the weights take.
+    assert counts[0] > 3.5 * counts[1] > 3.5 * 3.5 * counts[2] > 0
+    assert clients_at_once(MODELS["resnet"], (3, 32, 32), 10**9) == 1
