@@ -193,9 +193,10 @@ class Usage:
 
     def _sample_until_stopped(self) -> None:
         while not self._stopped.wait(SAMPLING):
-            self._sample()
+            self.sample()
 
-    def _sample(self) -> None:
+    def sample(self) -> None:
+        """Take a sample now."""
         # A process whose parent has died still belongs to the session of the root.
         for folder in Path("/proc").iterdir():
             if not folder.name.isdigit():

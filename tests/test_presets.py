@@ -8,7 +8,7 @@ import pytest
 
 from scarlet import CentralizedConfig, CfdConfig, CometConfig, DsflConfig, ScarletConfig, SelectiveFdConfig
 from scarlet.config import Config
-from scarlet.data import info
+from scarlet.data.datasets import info
 from scarlet.errors import ConfigError
 from scarlet.methods.registry import METHODS, check_method, entry
 from scarlet.presets import PRESETS, apply, preset

@@ -83,7 +83,8 @@ def write_page(results: Sequence[RunResult], directory: Path) -> None:
     from scarlet.report.page import write_report  # plotly is slow to load, and only needed here
 
     assert results[0].directory is not None
-    partition = (results[0].directory / "partition.svg").read_text()
+    figure = results[0].directory / "partition.svg"
+    partition = figure.read_text() if figure.exists() else None
     write_report(results, directory / "report.html", partition_svg=partition)
 
 

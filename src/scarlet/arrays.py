@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
-Index = npt.NDArray[np.int64]  # i64[n]: numbers of samples, ascending
+Integers = npt.NDArray[np.int64]
+Index = Integers  # i64[n]: numbers of samples, ascending
 Mask = npt.NDArray[np.bool_]
 Values = npt.NDArray[np.float32]
 Images = npt.NDArray[np.uint8] | npt.NDArray[np.float32]  # [n, C, H, W]

@@ -19,7 +19,7 @@ import pytest
 
 from scarlet.cli import main
 from scarlet.cli.main import COMMANDS
-from scarlet.data import DATASETS
+from scarlet.data.datasets import DATASETS
 from scarlet.data.fetch import ARCHIVES, Archive
 from tests.data.make_layouts import write_cifar10
 
@@ -351,7 +351,7 @@ def test_data_get_without_a_network_says_in_one_line_where_to_put_the_files(
         taken.bind(("127.0.0.1", 0))  # bound but never listening: a connection is refused at once
         address = f"http://127.0.0.1:{taken.getsockname()[1]}/archive"
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        monkeypatch.setitem(ARCHIVES, "cifar10", Archive(address, "archive", "0" * 32))
+        monkeypatch.setitem(ARCHIVES, "cifar10", Archive(address, "0" * 32))
         assert call("data", "get", "cifar10").code == 2
     err = capsys.readouterr().err
     assert err.startswith("scarlet: cannot download cifar10 (") and err.count("\n") == 1

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import pytest
 
@@ -106,6 +106,17 @@ def test_where_there_are_several_methods_the_help_says_which_have_an_option_and_
     assert "(default: 30 for scarlet, 0 for cfd, comet, selective-fd)" in said
     assert "--temperature FLOAT [dsfl] " in said
     assert "[" not in call("run", "scarlet", "--help").out.partition("method:")[2]
+
+
+def test_options_of_a_registered_method_need_no_documentation() -> None:
+    @dataclass(frozen=True)
+    class Plain:
+        steps: int = 3
+        name: str | None = None
+
+    steps, name = options_of(Plain).values()
+    assert (steps.metavar, steps.help) == ("INT", "(default: 3)")
+    assert (name.metavar, name.help) == ("NAME", "")
 
 
 def test_a_methods_own_default_of_a_shared_option_is_shown() -> None:

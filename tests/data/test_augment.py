@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from scarlet.data import Augment
 from scarlet.data import augment as augmenting
 from scarlet.data.augment import Views
+from scarlet.data.datasets import Augment
 from scarlet.rng import stream
 
 Move = tuple[int, int, bool]  # down, right, mirrored

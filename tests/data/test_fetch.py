@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from scarlet.data import get, load_private, present
-from scarlet.data.fetch import ARCHIVES, Archive
+from scarlet.data.datasets import load_private
+from scarlet.data.fetch import ARCHIVES, Archive, get, present
 from scarlet.errors import ConfigError, DataError
 from tests.data.make_layouts import write_caltech256, write_cifar10, write_cifar100, write_tiny_imagenet
 
@@ -26,7 +26,7 @@ class Shelf(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/archive"
+        return f"http://127.0.0.1:{self.server_port}/archive.bin"
 
 
 class ServeOneFile(BaseHTTPRequestHandler):
@@ -66,7 +66,7 @@ def put(shelf: Shelf, name: str, content: bytes, monkeypatch: pytest.MonkeyPatch
     """Serve `content` as the archive of the set `name`."""
     shelf.content = content
     digest = md5 or hashlib.md5(content).hexdigest()
-    monkeypatch.setitem(ARCHIVES, name, Archive(shelf.address, "archive.bin", digest))
+    monkeypatch.setitem(ARCHIVES, name, Archive(shelf.address, digest))
 
 
 def tar_of(folder: Path) -> bytes:
@@ -133,8 +133,8 @@ def test_an_unreachable_server_is_one_line_without_an_address(store: Path, monke
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # taken, but nobody listens
-        address = f"http://127.0.0.1:{closed.getsockname()[1]}/archive"
-        monkeypatch.setitem(ARCHIVES, "cifar10", Archive(address, "archive.bin", "0" * 32))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}/archive.bin"
+        monkeypatch.setitem(ARCHIVES, "cifar10", Archive(address, "0" * 32))
         text = message_of("cifar10", store)
     assert text.startswith("cannot download cifar10 (") and "refused" in text and "http" not in text
 
@@ -158,8 +158,8 @@ def test_an_answer_that_is_not_http_is_one_line(store: Path, monkeypatch: pytest
 
         thread = threading.Thread(target=answer)
         thread.start()
-        address = f"http://127.0.0.1:{server.getsockname()[1]}/archive"
-        monkeypatch.setitem(ARCHIVES, "cifar10", Archive(address, "archive.bin", "0" * 32))
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/archive.bin"
+        monkeypatch.setitem(ARCHIVES, "cifar10", Archive(address, "0" * 32))
         assert "not HTTP" in message_of("cifar10", store)
         thread.join()
 

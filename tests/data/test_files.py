@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scarlet.data import load_private, load_public
+from scarlet.data.datasets import load_private, load_public
 from scarlet.errors import DataError
 from tests.data.make_layouts import (
     shade,

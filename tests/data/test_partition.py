@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scarlet.data import class_counts, partition, partition_figure, split_test
-from scarlet.data.source import Integers
+from scarlet.arrays import Integers
+from scarlet.data.figure import partition_figure
+from scarlet.data.partition import class_counts, partition, split_test
 from scarlet.errors import ConfigError
 from scarlet.rng import stream
 

@@ -10,7 +10,7 @@ import pytest
 
 import scarlet
 from scarlet.records import RoundRecord, RunResult
-from tests.e2e.test_scale import Cut
+from tests.experiment.watchers import CtrlC
 
 SHORT = scarlet.Config(
     rounds=4,
@@ -75,7 +75,7 @@ def test_with_dropouts_and_part_of_the_clients_in_memory() -> None:
 def test_a_run_that_was_cut_and_resumed_ends_in_the_same_bits(workers: int, tmp_path: Path) -> None:
     config: Any = replace(SHORT, participation=0.8, dropout=0.2, clients_in_memory=2 * workers, workers=workers)
     method = METHODS["scarlet"]
-    assert scarlet.run(method, config, out=tmp_path / "run", watchers=[Cut(2)]).interrupted
+    assert scarlet.run(method, config, out=tmp_path / "run", watchers=[CtrlC(3)]).interrupted
     resumed = scarlet.run(method, config, out=tmp_path / "run", resume=True)
     whole = scarlet.run(method, config)
     assert resumed.summary["weights_digest"] == whole.summary["weights_digest"] is not None

@@ -27,6 +27,7 @@ OPTIONS: dict[str, object] = {
     "individual": scarlet.IndividualConfig(),
     "centralized": scarlet.CentralizedConfig(),
 }
+SMALL = replace(SHORT, rounds=3, samples_per_client=40, public_size=60, public_per_round=30, local_epochs=1, workers=1)
 pytestmark = pytest.mark.xdist_group("methods")  # each run is made once, in one process
 NO_SERVER_MODEL = ("individual", "centralized")
 
@@ -38,7 +39,7 @@ def learned(name: str) -> RunResult:
 
 def exact(options: object) -> RunResult:
     """A run in which labels are sent as they are, in the paper's accounting."""
-    return scarlet.run(options, replace(SHORT, codec="reference"))
+    return scarlet.run(options, replace(SMALL, codec="reference"))
 
 
 def test_every_method_is_here_or_in_test_learning() -> None:
@@ -96,6 +97,5 @@ def test_delta_coding_loses_nothing() -> None:
 
 @pytest.mark.parametrize("method", [scarlet.CfdConfig(restart=True), scarlet.SelectiveFdConfig()], ids=["cfd", "sel"])
 def test_one_worker_and_two_give_the_same_weights(method: object) -> None:
-    small = replace(SHORT, rounds=2, samples_per_client=40, public_size=60, public_per_round=30, local_epochs=1)
-    digests = [scarlet.run(method, replace(small, workers=workers)).summary["weights_digest"] for workers in (1, 2)]
+    digests = [scarlet.run(method, replace(SMALL, workers=workers)).summary["weights_digest"] for workers in (1, 2)]
     assert digests[0] == digests[1] is not None

@@ -11,10 +11,10 @@ import pytest
 
 from scarlet.cli import main
 from scarlet.experiment.flat import unflatten
-from scarlet.experiment.loop import run
-from scarlet.records import RoundRecord
+from scarlet.experiment.run import run
 from scarlet.store import Folder
 from tests.e2e import kills
+from tests.experiment.watchers import CtrlC
 
 OPTIONS = [
     *("--rounds", "12", "--clients", "6", "--samples-per-client", "100", "--test-per-client", "20", "--workers", "2"),
@@ -29,23 +29,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-class CtrlC:
-    """A watcher who has had enough in round 8, when the checkpoints of rounds 6 and 7 are there."""
-
-    def start(self, config: object, problem: object, expected: object) -> None: ...
-
-    def round(self, record: RoundRecord, ledger: object) -> None:
-        if record.round == 8:
-            raise KeyboardInterrupt
-
-    def finish(self, result: object, weights: object) -> None: ...
-
-
 @pytest.fixture
 def cut(whole: Path, tmp_path: Path) -> Path:
-    """The run, interrupted."""
+    """The run, interrupted in round 8, when the checkpoints of rounds 6 and 7 are there."""
     method, config = unflatten(json.loads((whole / "config.json").read_text()), "config.json")
-    assert run(method, config, out=tmp_path / "cut", watchers=[CtrlC()]).interrupted
+    assert run(method, config, out=tmp_path / "cut", watchers=[CtrlC(8)]).interrupted
     return tmp_path / "cut"
 
 
@@ -112,16 +100,8 @@ def test_a_full_disk_ends_the_run_with_one_line_and_the_run_can_go_on(
 
 def test_a_comparison_that_was_cut_off_is_finished(tmp_path: Path) -> None:
     options = [
-        "--rounds",
-        "2",
-        "--clients",
-        "4",
-        "--samples-per-client",
-        "50",
-        "--test-per-client",
-        "10",
-        "--workers",
-        "1",
+        *("--rounds", "2", "--clients", "4", "--samples-per-client", "50", "--test-per-client", "10"),
+        *("--workers", "1"),
     ]
     out = tmp_path / "comparison"
     assert main(["compare", "scarlet", "dsfl", "--seeds", "0,1", *options, "--out", str(out)]) == 0

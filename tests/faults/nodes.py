@@ -123,6 +123,8 @@ class ClientNode:
     def _note(self, job: Job, result: Result) -> None:
         """Remember for the judge what an answer says."""
         state, codec = self.node.client.state, self.world.codec
+        if state.answered != job.downlink:
+            return  # it failed before it had an answer
         answer = state.reply[0]
         if result.parameters is not None:
             self.said[answer] = result.parameters

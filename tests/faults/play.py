@@ -54,7 +54,7 @@ class Play:
         self.late: list[tuple[int, bytes, bool]] = []  # (client, message, whether it goes to the server)
         self.taught: dict[bytes, Taught] = {}  # broadcast -> what goes with it
         self.rebooted = True  # a server that comes up has counted nothing yet
-        self.troubled: set[int] = set()  # clients whose cache may rightly differ from what the server believes
+        self.may_differ: set[int] = set()  # clients whose cache may rightly differ from what the server believes
         kinds = {message: layout.kind for message, layout in world.codec.layouts.items()}
         self.report, self.resync = kinds[Report], kinds[Resync]
 
@@ -70,7 +70,7 @@ class Play:
                 self._reboot_server()
         raise Violation(f"round {self.server.server.state.round + 1} never came to an end")
 
-    def calm_down(self) -> None:
+    def stop_faults(self) -> None:
         """No more faults from here on."""
         self.faults = Faults()
         self.late = []
@@ -97,7 +97,7 @@ class Play:
         self.reported: set[int] = set()
         self.requested: set[int] = set()  # samples
         if server.state.attempt == 0 or self.rebooted:  # otherwise they go on from the attempt before
-            self.doomed = 0  # messages that must have been rejected
+            self.must_reject = 0  # messages that must have been rejected
             self.sent = self.taken = 0  # bytes
             self.rebooted = False
         downlinks = server.open_round()
@@ -171,20 +171,20 @@ class Play:
             return []
         if frame.unwrap(task[0]).kind == self.resync:
             self.events["resync"] += 1
-            if genuine and number not in self.troubled:  # a downlink may have been cut before what the client lacks
+            if genuine and number not in self.may_differ:  # a downlink may have been cut before what the client lacks
                 raise Violation(f"client {number} is out of step, though nothing happened to it")
         return task
 
     def _take(self, client: int, message: bytes, *, genuine: bool) -> None:
         self.taken += len(message)
         if not genuine:
-            self.doomed += 1
+            self.must_reject += 1
         else:
             outer = frame.unwrap(message)
             report, resync = outer.kind == self.report, outer.kind == self.resync
             second = client in self.reported if report else client in self.accepted
             if (outer.round, outer.attempt) != self._now() or second or (resync and client in self.reset):
-                self.doomed += 1
+                self.must_reject += 1
             elif report:
                 self.reported.add(client)
             elif resync:
@@ -206,14 +206,14 @@ class Play:
                 backup = self.rng.random() < 0.5
                 client.disk = self.backups[number].copy() if backup else SimulatedDisk(self.rng)
                 client.boot()
-                self.troubled.add(number)
+                self.may_differ.add(number)
             elif self.rng.random() < 0.3:
                 self.backups[number] = client.disk.copy()
         if self.faults.set_back:
             self._set_back()
         if self.faults.delay or self.faults.duplicate:
             # A downlink of long ago sets a client back, and it is healed like one that restored a backup.
-            self.troubled |= set(range(len(self.clients)))
+            self.may_differ |= set(range(len(self.clients)))
 
     def _set_back(self) -> None:
         """Restore the server's backup, or make a new one, or neither."""
@@ -222,7 +222,7 @@ class Play:
             self.server.boot()
             self.server.saved = self.server.saves
             self.rebooted = True
-            self.troubled |= set(range(len(self.clients)))
+            self.may_differ |= set(range(len(self.clients)))
             self.late = []  # nobody could tell answers to a round that never happened from answers to its namesake
         elif self.rng.random() < 0.3:
             self.server_backup = self.server.disk.copy()
@@ -262,14 +262,14 @@ class Play:
         finally:
             self.server.disk.crash_in = self.server.disk.fail_in = None
         # Only now does the server know for good that it has sent these clients all that they need.
-        self.troubled -= self.reset & set(self.accepted)
+        self.may_differ -= self.reset & set(self.accepted)
 
     def _check_closed(self, closed: ClosedRound, asked: set[int]) -> None:
         check_distributions(self.server, closed)
         if closed.answers != len(self.accepted):
             raise Violation(f"{closed.answers} answers were counted where {len(self.accepted)} were given")
-        if sum(closed.rejections.values()) != self.doomed:
-            raise Violation(f"{self.doomed} messages had to be rejected; counted are {dict(closed.rejections)}")
+        if sum(closed.rejections.values()) != self.must_reject:
+            raise Violation(f"{self.must_reject} messages had to be rejected; counted are {dict(closed.rejections)}")
         self._count(closed)
         if self.accepted:
             check_aggregate(self.server, closed, self.accepted)

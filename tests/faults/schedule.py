@@ -18,6 +18,7 @@ from tests.faults.play import Faults, Play
 
 Outcome = Counter[str] | str  # how often each fault and event occurred; or what went wrong
 
+_ROLE = "chaos"  # in the names of the random streams; another word would change every schedule
 _QUIET_ROUNDS = 2  # without faults, at the end: all must be well again
 
 
@@ -26,23 +27,23 @@ def play_schedule(seed: int, codec_name: str = "reference", method: str | None =
 
     `method` is one of METHODS; None draws one.
     """
-    rng = stream(seed, "chaos", purpose="schedule")
+    rng = stream(seed, _ROLE, purpose="schedule")
     world = _world(seed, codec_name, rng, method)
     rounds = int(rng.integers(3, 9))
     if rng.random() < 0.25:
         faults = Faults(client_crash=0.3, server_crash=0.3)
     else:
         likely = rng.random(8) * (rng.random(8) < 0.6) * np.array([0.4, 0.3, 0.3, 0.3, 0.3, 0.3, 0.15, 0.1])
-        unlikely = stream(seed, "chaos", purpose="set back")
+        unlikely = stream(seed, _ROLE, purpose="set back")
         faults = replace(Faults(*likely.tolist()), set_back=0.3 if unlikely.random() < 0.2 else 0.0)
-    played = Play(world, faults, stream(seed, "chaos", purpose="faults"))
+    played = Play(world, faults, stream(seed, _ROLE, purpose="faults"))
     played.rounds(rounds)
     if faults.only_crashes:
-        calm = Play(world, Faults(), stream(seed, "chaos", purpose="calm"))
-        calm.rounds(rounds)
-        if not played.ended_as(calm):
+        uninterrupted = Play(world, Faults(), stream(seed, _ROLE, purpose="calm"))
+        uninterrupted.rounds(rounds)
+        if not played.ended_as(uninterrupted):
             raise Violation("a federation whose processes crashed differs from the one that was never interrupted")
-    played.calm_down()
+    played.stop_faults()
     played.rounds(rounds + _QUIET_ROUNDS)
     return played.events
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from scarlet.arrays import Labels
-from scarlet.data import Augment
+from scarlet.data.datasets import Augment
 from scarlet.job import Job
 from scarlet.methods.fedavg import FedavgConfig, fedavg
 from scarlet.protocol.agreement import Agreement

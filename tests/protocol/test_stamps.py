@@ -22,7 +22,7 @@ from scarlet.protocol.codecs import codec
 from scarlet.protocol.messages import Exceptional, History, Stamps, Sync
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Server
-from scarlet.protocol.stamps import Draws, StampReplay, checksum, no_stamps
+from scarlet.protocol.stamps import Draws, StampHistory, StampReplay, checksum, no_stamps
 from scarlet.protocol.unchanged import Unchanged
 from scarlet.protocol.uplink.delta import DeltaAnswer, DeltaLabels
 from scarlet.protocol.uplink.labels import Answer
@@ -105,7 +105,8 @@ class Truth:
 
     def history(self, client: int, applied: int) -> History | None:
         """What the server sends to a client that applied the sync of a round last."""
-        stamps, round = self.server.state.downlink.stamps, self.server.state.round + 1
+        stamps: StampHistory | None = self.server.state.downlink.stamps
+        round = self.server.state.round + 1
         if stamps is None:
             return None
         stamps.applied[client] = applied

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from scarlet.arrays import Index, Labels
-from scarlet.data import Augment
+from scarlet.data.datasets import Augment
 from scarlet.training.train import Samples, Training
 
 CLASSES = 3

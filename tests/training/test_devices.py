@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from scarlet.arrays import Index, Labels, Values
-from scarlet.data import Augment
 from scarlet.data import augment as augment_module
+from scarlet.data.datasets import Augment
 from scarlet.job import Job
 from scarlet.training.engines.batched import work_together
 from scarlet.training.engines.layout import to_channels_last

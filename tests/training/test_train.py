@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from scarlet.arrays import Labels, Values
-from scarlet.data import Augment
+from scarlet.data.datasets import Augment
 from scarlet.job import Job, Result
 from scarlet.rng import stream
 from scarlet.training.train import (

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from scarlet.data import Augment
-from scarlet.data.datasets import PrivateSet
+from scarlet.data.datasets import Augment, PrivateSet
 from scarlet.data.federated import FederatedData
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.models.registry import initial_weights, model_factory

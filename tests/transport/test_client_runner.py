@@ -10,7 +10,8 @@ import pytest
 
 from scarlet.arrays import Values
 from scarlet.job import Result
-from scarlet.protocol.uplink.labels import SoftLabels
+from scarlet.protocol.uplink.labels import Answer
+from scarlet.training.engines import batched
 from scarlet.training.train import Task
 from scarlet.transport import client_runner
 from scarlet.transport.client_runner import ClientRunner
@@ -36,7 +37,7 @@ Answers = Sequence[tuple[int, bytes | Failure]]
 def groups(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The clients of each piece of work that was done together."""
     seen: list[list[int]] = []
-    together = client_runner.work_together
+    together = batched.work_together
 
     def spy(tasks: Sequence[Task], *others: Any) -> list[Result]:
         seen.append([task.job.client for task in tasks])
@@ -52,11 +53,7 @@ def decoded(answers: Answers) -> list[tuple[int, Any]]:
 
 def labels(answers: Answers) -> dict[int, Values]:
     """The soft-labels that each client sent."""
-    return {
-        sender: message.labels.value
-        for sender, message in decoded(answers)
-        if isinstance(message, SoftLabels().message)
-    }
+    return {sender: message.labels.value for sender, message in decoded(answers) if isinstance(message, Answer)}
 
 
 def kinds(answers: Answers) -> list[tuple[int, str]]:

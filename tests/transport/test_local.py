@@ -76,7 +76,7 @@ def test_it_is_all_the_same_how_the_images_that_are_given_lie_in_memory(
     workers: int, in_process: tuple[list[Said], list[bytes]]
 ) -> None:
     def turned(images: Images) -> Images:
-        return np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+        return images.transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2)
 
     given = data()
     train, test = turned(given.private.train_images), turned(given.private.test_images)

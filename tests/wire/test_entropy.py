@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import tracemalloc
-from hashlib import blake2b
 
 import constriction
 import numpy as np
@@ -14,15 +13,13 @@ from hypothesis import strategies as st
 from scarlet.errors import MessageError
 from scarlet.wire.entropy import (
     Levels,
-    Mask,
     decode_labels,
-    decode_mask,
     encode_labels,
-    encode_mask,
     read_varint,
     varint,
 )
 from scarlet.wire.quantise import levels
+from tests.wire.changed import mutated, told
 
 PROFILE = settings(deadline=None, max_examples=200)
 AnsCoder, Categorical = constriction.stream.stack.AnsCoder, constriction.stream.model.Categorical
@@ -67,11 +64,6 @@ def literal(rows: int, classes: int, bits: int) -> Levels:
     return np.array(found, np.int64)
 
 
-def every(count: int, step: int) -> Mask:
-    """A mask of which one in so many is true, and the first."""
-    return np.asarray(np.arange(count) % step == 0)
-
-
 def read_or_refused(data: bytes, rows: int, classes: int, bits: int) -> bool:
     """Decode whatever it is, and check that it is refused or sound; whether it was read."""
     try:
@@ -83,22 +75,6 @@ def read_or_refused(data: bytes, rows: int, classes: int, bits: int) -> bool:
     assert (found >= 0).all()
     assert (found.sum(axis=1) == 2**bits - 1).all()
     return True
-
-
-def mutated(data: bytes, rng: np.random.Generator) -> bytes:
-    """The same with a few bits or bytes changed, or cut, or extended."""
-    changed = bytearray(data)
-    match rng.integers(4):
-        case 0 if changed:
-            for bit in rng.integers(8 * len(changed), size=rng.integers(1, 4)).tolist():
-                changed[bit // 8] ^= 1 << bit % 8
-        case 1 if changed:
-            changed[int(rng.integers(len(changed)))] = int(rng.integers(256))
-        case 2:
-            del changed[int(rng.integers(len(changed) + 1)) :]
-        case _:
-            changed += rng.bytes(int(rng.integers(1, 9)))
-    return bytes(changed)
 
 
 @PROFILE
@@ -212,29 +188,11 @@ LABELS = [  # bits, rows, classes
     (12, 100, 10, "1161 bytes, cbc01c5ce8a2e9e08c2a596473bd6842"),
     (12, 20, 200, "3475 bytes, 4100a7764462ce533d8bc98762e4686e"),
 ]
-MASKS = [  # samples, of which one in so many
-    (1, 1, "0100"),
-    (5, 1, "0500"),
-    (5, 7, "0103cccccc"),
-    (16, 3, "06056df1dfcd1f"),
-    (1000, 10, "63 bytes, a1342eae3c826d3ecf72bb476e906113"),
-    (1000, 2, "132 bytes, 7bbd3e2a5655b6619aea6b0d86264429"),
-]
-
-
-def told(data: bytes) -> str:
-    """The bytes in hex; or, where they are many, their number and hash."""
-    return data.hex() if len(data) <= 50 else f"{len(data)} bytes, {blake2b(data, digest_size=16).hexdigest()}"
 
 
 @pytest.mark.parametrize(("bits", "rows", "classes", "data"), LABELS)
 def test_the_bytes_of_labels_are_frozen(bits: int, rows: int, classes: int, data: str) -> None:
     assert told(encode_labels(literal(rows, classes, bits), bits)) == data
-
-
-@pytest.mark.parametrize(("count", "step", "data"), MASKS)
-def test_the_bytes_of_a_mask_are_frozen(count: int, step: int, data: str) -> None:
-    assert told(encode_mask(every(count, step))) == data
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 50, 200, 1000])
@@ -258,62 +216,6 @@ def test_labels_that_are_all_the_same_class_cost_next_to_nothing(classes: int) -
 def test_sharp_labels_cost_about_their_entropy_by_class(seed: int) -> None:
     rows = levels(np.random.default_rng(seed).dirichlet([0.1] * 10, 1000).astype(np.float32), 8)
     assert len(encode_labels(rows, 8)) <= 1.15 * order_0(rows) + 40
-
-
-masks = st.tuples(seeds, st.integers(0, 300), st.floats(0, 1)).map(
-    lambda drawn: np.random.default_rng(drawn[0]).random(drawn[1]) < drawn[2]
-)
-
-
-@PROFILE
-@given(masks, st.binary(max_size=5), st.binary(max_size=5))
-def test_a_decoded_mask_is_the_one_that_was_encoded_and_ends_where_it_ended(
-    mask: Mask, before: bytes, after: bytes
-) -> None:
-    data = encode_mask(mask)
-    found, at = decode_mask(before + data + after, len(before), len(mask))
-    assert np.array_equal(found, mask)
-    assert at == len(before) + len(data)
-
-
-@PROFILE
-@given(masks.filter(lambda mask: len(mask) > 0))
-def test_a_mask_costs_about_its_entropy(mask: Mask) -> None:
-    share = np.array([mask.mean(), 1 - mask.mean()])
-    bits = -len(mask) * float((share * np.log2(share, where=share > 0, out=np.zeros(2))).sum())
-    assert len(encode_mask(mask)) <= bits / 8 * 1.01 + 9
-
-
-@PROFILE
-@given(masks, seeds)
-def test_a_changed_mask_is_as_true_as_it_announces_or_refused(mask: Mask, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    for _ in range(20):
-        data = mutated(encode_mask(mask), rng)
-        try:
-            found, at = decode_mask(data, 0, len(mask))
-        except MessageError:
-            continue
-        assert len(found) == len(mask)
-        assert at <= len(data)
-        if len(mask):
-            assert found.sum() == read_varint(data, 0)[0]
-
-
-@PROFILE
-@given(st.integers(0, 2**63 - 1), st.binary(max_size=3))
-def test_a_number_is_read_as_it_was_written(number: int, after: bytes) -> None:
-    data = varint(number)
-    assert len(data) == max(1, -(-number.bit_length() // 7))
-    assert read_varint(data + after, 0) == (number, len(data))
-    for length in range(len(data)):
-        with pytest.raises(MessageError, match="does not end"):
-            read_varint(data[:length], 0)
-
-
-def test_a_number_of_more_than_63_bits_is_refused() -> None:
-    with pytest.raises(MessageError, match="does not end"):
-        read_varint(b"\xff" * 20, 0)
 
 
 def refused_or_broken_one_by_one(data: bytes, rows: int, classes: int, bits: int) -> list[list[int]] | None:

@@ -74,10 +74,6 @@ def f32(*row: float) -> Values:
     return np.array(row, np.float32)
 
 
-def i64(*row: int) -> Levels:
-    return np.array(row, np.int64)
-
-
 @PROFILE
 @given(soft_labels(), bit_counts)
 def test_the_levels_are_those_of_the_algorithm_as_it_is_told(values: Values, bits: int) -> None:
@@ -276,90 +272,6 @@ def test_a_row_that_is_no_distribution_is_refused_by_its_receiver_and_harms_no_o
         unpack(pack(result, bits), result.shape, bits)
     with pytest.raises(MessageError, match="does not sum to 1"):
         check_distributions(quantise(values, bits), "client 0")
-
-
-GOLDEN = [
-    (1, f32(0.2, 0.3, 0.5), i64(0, 0, 1), "20"),
-    (2, f32(0.5, 0.3, 0.2), i64(1, 1, 1), "54"),
-    (3, f32(0.1, 0.2, 0.7), i64(1, 1, 5), "2680"),
-    (8, f32(0.1, 0.2, 0.7), i64(26, 51, 178), "1a33b2"),
-    (12, f32(1, 0, 0), i64(4095, 0, 0), "fff0000000"),
-    (23, f32(0.5, 0.25, 0.25), i64(4194303, 2097152, 2097152), "7ffffe8000010000 00"),
-]
-
-
-@pytest.mark.parametrize(("bits", "row", "expected", "data"), GOLDEN)
-def test_the_levels_and_bytes_of_a_row_are_frozen(bits: int, row: Values, expected: Levels, data: str) -> None:
-    assert np.array_equal(levels(row, bits), expected)
-    assert pack(expected, bits) == bytes.fromhex(data)
-    assert np.array_equal(unpack(bytes.fromhex(data), (3,), bits), expected)
-
-
-@PROFILE
-@given(seeds, st.integers(0, 7), st.integers(2, 50), bit_counts)
-def test_unpacked_levels_are_those_that_were_packed(seed: int, count: int, classes: int, bits: int) -> None:
-    rows = some_levels(seed, count, classes, bits)
-    data = pack(rows, bits)
-    assert len(data) == (count * classes * bits + 7) // 8
-    stream = "".join(f"{level:0{bits}b}" for level in rows.reshape(-1))
-    assert "".join(f"{byte:08b}" for byte in data) == stream + "0" * (-len(stream) % 8)
-    for received in (data, memoryview(b"before" + data + b"after")[6:-5]):
-        result = unpack(received, rows.shape, bits)
-        assert result.dtype == np.int64
-        assert np.array_equal(result, rows)
-
-
-@each_bits
-def test_data_of_another_length_is_refused(bits: int) -> None:
-    data = pack(some_levels(0, 3, 5, bits), bits)
-    for other in [data[:length] for length in range(len(data))] + [data + b"\0", data + data]:
-        with pytest.raises(MessageError, match=f"{len(other)} bytes of levels where 3 x 5 take {len(data)}"):
-            unpack(other, (3, 5), bits)
-    with pytest.raises(MessageError, match="bytes of levels"):
-        unpack(b"\0", (0, 5), bits)
-
-
-@each_bits
-def test_every_bit_of_the_padding_must_be_0(bits: int) -> None:
-    data = pack(some_levels(0, 3, 5, bits), bits)
-    for bit in range(8 * len(data) - 15 * bits):
-        with pytest.raises(MessageError, match="do not end in zeros"):
-            unpack(data[:-1] + bytes([data[-1] | 1 << bit]), (3, 5), bits)
-
-
-@each_bits
-def test_every_single_bit_flip_is_refused(bits: int) -> None:
-    data = pack(some_levels(0, 3, 5, bits), bits)
-    for bit in range(8 * len(data)):
-        flipped = bytearray(data)
-        flipped[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(MessageError):
-            unpack(bytes(flipped), (3, 5), bits)
-
-
-@PROFILE
-@given(st.binary(max_size=100), st.integers(0, 20), st.integers(0, 20), bit_counts)
-def test_any_bytes_are_levels_that_pack_to_them_or_are_refused(
-    data: bytes, count: int, classes: int, bits: int
-) -> None:
-    shape = count, classes
-    needed = (count * classes * bits + 7) // 8
-    for received in (data, data[:needed], data[:needed].ljust(needed, b"\0")):
-        try:
-            result = unpack(received, shape, bits)
-        except MessageError:
-            continue
-        assert result.shape == shape
-        assert (result.sum(axis=1) == 2**bits - 1).all()
-        assert pack(result, bits) == received
-
-
-@pytest.mark.parametrize(
-    "shape", [(2**32 - 1, 2), (2**32 - 1, 0), (2**32 - 1, 2**32 - 1, 0), (0, 2**32 - 1, 2**32 - 1)]
-)
-def test_a_shape_that_the_data_does_not_fill_is_refused_before_it_takes_memory(shape: tuple[int, ...]) -> None:
-    with pytest.raises(MessageError):
-        unpack(b"", shape, 8)
 
 
 @pytest.mark.parametrize("bits", range(24, 33))

@@ -11,7 +11,8 @@ from typing import Annotated
 from typing_extensions import Doc
 
 from scarlet.cli.options import AsJson, Command, options_of, split
-from scarlet.data import Present, default_data_dir, get, present
+from scarlet.data.datasets import default_data_dir
+from scarlet.data.fetch import Present, get, present
 from scarlet.errors import ConfigError, unknown
 
 

@@ -42,7 +42,7 @@ class Option:
     def metavar(self) -> str:
         """What the help shows in place of a value."""
         choices = choices_of(self.hint)
-        return "{" + ",".join(choices) + "}" if choices else _METAVARS[kinds_of(self.hint)[0]]
+        return "{" + ",".join(choices) + "}" if choices else _METAVARS.get(kinds_of(self.hint)[0], "VALUE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ def options_of(*types: type) -> dict[str, Option]:
 
 def help_text(hint: Any, default: object) -> str:
     """The documentation of an option with its default; the documentation itself describes a default of None."""
-    (doc,) = (str(each.documentation) for each in get_args(hint)[1:] if isinstance(each, Doc))
+    doc = next((str(each.documentation) for each in get_args(hint) if isinstance(each, Doc)), "")
     if default is None or default is False:
         return doc
-    return f"{doc} (default: {','.join(map(str, default)) if isinstance(default, tuple) else default})"
+    return f"{doc} (default: {','.join(map(str, default)) if isinstance(default, tuple) else default})".lstrip()
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

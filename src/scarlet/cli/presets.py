@@ -71,7 +71,7 @@ def _values(preset: Preset, method: str, options: Iterable[str]) -> str:
 
 def _show(preset: Preset) -> None:
     from scarlet.cli.tables import console, table
-    from scarlet.data import info
+    from scarlet.data.datasets import info
 
     drawn = table(None, ("option", "value", "of"), left=("value", "of"))
     for name, value in preset.shared.items():

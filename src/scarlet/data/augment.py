@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from scarlet.arrays import Integers
 from scarlet.data.datasets import Augment
-
-Places = npt.NDArray[np.int64]
 
 _AT_ONCE = 4096  # images whose canvas is made once; of more, a few batches have their own, so that memory stays bounded
 _AHEAD = 4  # batches that are cut out together
 
 
-def some(images: Tensor, index: Places) -> Tensor:
+def some(images: Tensor, index: Integers) -> Tensor:
     """Some of the images, in the layout that all have."""
     places = torch.tensor(index, device=images.device)
     if images.is_contiguous():
@@ -36,23 +34,20 @@ class Views:
     def __init__(self, images: Tensor, how: Augment, *, channels_last: bool = False) -> None:
         self._how = how
         self._channels_last = channels_last
-        self._count, self._channels, self._height, self._width = images.shape
+        self._count, _, self._height, self._width = images.shape
         self._images = images
-        self._canvas: Tensor | None = None
-        if self._count <= _AT_ONCE:
-            self._canvas = self._painted(images)
+        self._canvas = self._painted(images) if self._count <= _AT_ONCE else None
 
-    def batches(self, batches: Sequence[Places], rng: np.random.Generator) -> Iterator[Tensor]:
+    def batches(self, batches: Sequence[Integers], rng: np.random.Generator) -> Iterator[Tensor]:
         """The images of some batches, [n, C, H, W] each; what they are drawn does not depend on how many follow."""
         for first in range(0, len(batches), _AHEAD):
             few = batches[first : first + _AHEAD]
             moves = np.concatenate([self.moves(len(batch), rng) for batch in few], axis=1)
-            images, start = self.moved(np.concatenate(few), moves), 0
-            for batch in few:
-                yield images[start : start + len(batch)].detach()  # a model may write to its input
-                start += len(batch)
+            images = self.moved(np.concatenate(few), moves)
+            for view in torch.split(images, [len(batch) for batch in few]):
+                yield view.detach()  # a model may write to its input
 
-    def moves(self, count: int, rng: np.random.Generator) -> Places:
+    def moves(self, count: int, rng: np.random.Generator) -> Integers:
         """Draw how so many images are moved, i64[3, count]: down, right, and whether they are mirrored first."""
         moves = np.zeros((3, count), np.int64)
         if self._how.padding:
@@ -63,7 +58,7 @@ class Views:
             moves[1] = np.where(moves[2], 2 * self._how.padding - moves[1], moves[1])
         return moves
 
-    def moved(self, index: Places, moves: Places) -> Tensor:
+    def moved(self, index: Integers, moves: Integers) -> Tensor:
         """Some of the images, each moved in its own way."""
         if not len(index):
             return self._images[:0]
@@ -86,7 +81,7 @@ class Views:
             images = functional.pad(images, (0, 0, *(border,) * 4), value=black)
         return images.contiguous()
 
-    def _cut(self, canvas: Tensor, index: Places, down: Places, right: Places) -> Tensor:
+    def _cut(self, canvas: Tensor, index: Integers, down: Integers, right: Integers) -> Tensor:
         """One window of each of some canvases."""
         _, planes, height, width, depth = canvas.shape
         if not self._how.padding:

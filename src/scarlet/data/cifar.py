@@ -40,10 +40,8 @@ class Cifar:
         batches = [self._batch(folder / file) for file in self.train_files if (folder / file).exists()]
         if not batches:
             raise self._error(f"{folder} has no training batch ({self.train_files[0]})", folder)
-        return Labelled(
-            np.concatenate([batch.images for batch in batches]),
-            np.concatenate([batch.labels for batch in batches]),
-        )
+        images, labels = zip(*batches, strict=True)
+        return Labelled(np.concatenate(images), np.concatenate(labels))
 
     def test(self, data_dir: Path) -> Labelled:
         path = self.where(data_dir) / self.test_file
@@ -86,22 +84,9 @@ class Cifar:
         )
 
 
-CIFAR10 = Cifar(
-    name="cifar10",
-    folder="cifar-10-batches-py",
-    train_files=("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"),
-    test_file="test_batch",
-    label_key=b"labels",
-    label_count=10,
-)
-CIFAR100 = Cifar(
-    name="cifar100",
-    folder="cifar-100-python",
-    train_files=("train",),
-    test_file="test",
-    label_key=b"fine_labels",
-    label_count=100,
-)
+_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
+CIFAR10 = Cifar("cifar10", "cifar-10-batches-py", _BATCHES, "test_batch", b"labels", label_count=10)
+CIFAR100 = Cifar("cifar100", "cifar-100-python", ("train",), "test", b"fine_labels", label_count=100)
 
 
 def _whole_numbers(values: object) -> npt.NDArray[np.int64] | None:

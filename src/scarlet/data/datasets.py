@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from scarlet.arrays import Images
+from scarlet.arrays import Images, Integers
 from scarlet.data.cifar import CIFAR10, CIFAR100
 from scarlet.data.embedded import Digits, Mnist5k
 from scarlet.data.folders import Caltech256, TinyImageNet
-from scarlet.data.source import Integers, Pixels, PrivateSource, PublicSource, Shape
+from scarlet.data.source import Pixels, PrivateSource, PublicSource, Shape
 from scarlet.errors import ConfigError, DataError, unknown
 
 
@@ -37,79 +37,29 @@ class PrivateSet:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What is known of a dataset before it is read; its sizes are those of the whole dataset."""
+    """What is known of a dataset before it is read."""
 
     title: str
-    shape: Shape  # C, H, W; images of caltech256 differ in size and are brought to this one
-    classes: int
-    train: int
-    test: int
     source: PublicSource
+    size: tuple[int, int]  # images of the whole training split, and of the whole test split
     augment: Augment = Augment(padding=0, flip=False)
     public: str | None = None  # the public dataset that it is paired with; None: it cannot be private
     model: str | None = None  # its usual model; None: it cannot be private
 
 
+_CROP_4, _CROP_8 = Augment(padding=4, flip=True), Augment(padding=8, flip=True)
+
 DATASETS = {
-    "mnist5k": Info(
-        title="5,000 digits of MNIST",
-        shape=(1, 28, 28),
-        classes=10,
-        train=4000,
-        test=1000,
-        source=Mnist5k(),
-        public="digits",
-        model="cnn",
-    ),
-    "digits": Info(
-        title="Optical digits of scikit-learn",
-        shape=(1, 28, 28),
-        classes=10,
-        train=1797,
-        test=0,
-        source=Digits(),
-    ),
-    "cifar10": Info(
-        title="CIFAR-10",
-        shape=(3, 32, 32),
-        classes=10,
-        train=50_000,
-        test=10_000,
-        source=CIFAR10,
-        augment=Augment(padding=4, flip=True),
-        public="cifar100",
-        model="resnet20",
-    ),
+    "mnist5k": Info("5,000 digits of MNIST", Mnist5k(), size=(4000, 1000), public="digits", model="cnn"),
+    "digits": Info("Optical digits of scikit-learn", Digits(), size=(1797, 0)),
+    "cifar10": Info("CIFAR-10", CIFAR10, size=(50_000, 10_000), augment=_CROP_4, public="cifar100", model="resnet20"),
     "cifar100": Info(
-        title="CIFAR-100",
-        shape=(3, 32, 32),
-        classes=100,
-        train=50_000,
-        test=10_000,
-        source=CIFAR100,
-        augment=Augment(padding=4, flip=True),
-        public="tiny-imagenet",
-        model="resnet32",
+        "CIFAR-100", CIFAR100, size=(50_000, 10_000), augment=_CROP_4, public="tiny-imagenet", model="resnet32"
     ),
     "tiny-imagenet": Info(
-        title="Tiny ImageNet",
-        shape=(3, 64, 64),
-        classes=200,
-        train=100_000,
-        test=10_000,
-        source=TinyImageNet(),
-        augment=Augment(padding=8, flip=True),
-        public="caltech256",
-        model="resnet18",
+        "Tiny ImageNet", TinyImageNet(), size=(100_000, 10_000), augment=_CROP_8, public="caltech256", model="resnet18"
     ),
-    "caltech256": Info(
-        title="Caltech-256",
-        shape=(3, 64, 64),
-        classes=256,
-        train=29_780,
-        test=0,
-        source=Caltech256(),
-    ),
+    "caltech256": Info("Caltech-256", Caltech256(), size=(29_780, 0)),
 }
 
 
@@ -136,15 +86,7 @@ def load_private(name: str, data_dir: Path) -> PrivateSet:
         )
     _check_present(name, source, data_dir)
     train, test = source.train(data_dir), source.test(data_dir)
-    return PrivateSet(
-        name=name,
-        classes=source.classes(data_dir),
-        train_images=train.images,
-        train_labels=train.labels,
-        test_images=test.images,
-        test_labels=test.labels,
-        augment=entry.augment,
-    )
+    return PrivateSet(name, source.classes(data_dir), *train, *test, entry.augment)
 
 
 def load_public(name: str, data_dir: Path, shape: Shape, size: int | None = None) -> Pixels:

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from scarlet.arrays import Integers
 from scarlet.data.images import resized
-from scarlet.data.source import Counts, Integers, Labelled, Pixels, Shape, chosen
+from scarlet.data.source import Counts, Labelled, Pixels, Shape, chosen
 from scarlet.errors import DataError
 from scarlet.rng import draw, stream
 

@@ -26,30 +26,16 @@ class Archive:
     """A file to download, and the checksum that tells it is the genuine one."""
 
     address: str
-    file: str
     md5: str
 
 
 ARCHIVES = {
-    "cifar10": Archive(
-        address="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-        file="cifar-10-python.tar.gz",
-        md5="c58f30108f718f92721af3b95e74349a",
-    ),
-    "cifar100": Archive(
-        address="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-        file="cifar-100-python.tar.gz",
-        md5="eb9058c3a382ffc7106e4002c42a8d85",
-    ),
-    "tiny-imagenet": Archive(
-        address="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-        file="tiny-imagenet-200.zip",
-        md5="90528d7ca1a48142e341f4ef8d21d0de",
-    ),
+    "cifar10": Archive("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
+    "cifar100": Archive("https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),
+    "tiny-imagenet": Archive("http://cs231n.stanford.edu/tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de"),
     "caltech256": Archive(
-        address="https://data.caltech.edu/records/nyy15-4j048/files/256_ObjectCategories.tar",
-        file="256_ObjectCategories.tar",
-        md5="67b4f42ca05d46448c6bb8ecd2220f6d",
+        "https://data.caltech.edu/records/nyy15-4j048/files/256_ObjectCategories.tar",
+        "67b4f42ca05d46448c6bb8ecd2220f6d",
     ),
 }
 
@@ -103,25 +89,25 @@ def _row(name: str, entry: Info, data_dir: Path) -> Present:
         train, test, classes = entry.source.counts(data_dir)
     except DataError as error:
         return Present(name, entry.title, where, 0, 0, 0, complete=False, error=str(error))
-    return Present(name, entry.title, where, train, test, classes, complete=(train, test) == (entry.train, entry.test))
+    return Present(name, entry.title, where, train, test, classes, complete=(train, test) == entry.size)
 
 
 def _install(archive: Archive, where: Path, progress: Progress | None) -> None:
     where.parent.mkdir(parents=True, exist_ok=True)
     # Beside the target, so that the last step is a rename within one file system; gone whatever happens.
     with tempfile.TemporaryDirectory(prefix=".get-", dir=where.parent) as side:
-        file = Path(side) / archive.file
+        file = Path(side) / PurePosixPath(archive.address).name
         _download(archive, file, progress)
         unpacked = Path(side) / "unpacked"
         unpacked.mkdir()
         _unpack(file, unpacked)
         if not (unpacked / where.name).is_dir():
-            raise ValueError(f"{archive.file} does not hold {where.name}")
+            raise ValueError(f"{file.name} does not hold {where.name}")
         (unpacked / where.name).rename(where)
 
 
 def _download(archive: Archive, file: Path, progress: Progress | None) -> None:
-    """Write the archive to `file`; delete it again if it is cut short or its checksum is wrong."""
+    """Write the archive to `file`; ValueError if it is cut short or its checksum is wrong."""
     # Imported here, because they cost as much as the rest of the package.
     from http.client import HTTPException
     from urllib.error import HTTPError
@@ -138,11 +124,9 @@ def _download(archive: Archive, file: Path, progress: Progress | None) -> None:
     except HTTPException as error:
         raise ValueError(f"the server's answer is not HTTP: {type(error).__name__}") from error
     if total is not None and done < total:
-        file.unlink()
         raise ValueError(f"the connection closed after {done} of {total} bytes")
     if digest != archive.md5:
-        file.unlink()
-        raise ValueError(f"{archive.file} has the wrong checksum {digest} and was deleted")
+        raise ValueError(f"{file.name} has the wrong checksum {digest} and was deleted")
 
 
 def _copy(source: IO[bytes], out: IO[bytes], total: int | None, progress: Progress | None) -> tuple[int, str]:

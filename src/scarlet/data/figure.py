@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scarlet.data.source import Integers
+from scarlet.arrays import Integers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

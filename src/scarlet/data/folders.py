@@ -37,21 +37,19 @@ class TinyImageNet:
         return len(self._wnids(data_dir))
 
     def train(self, data_dir: Path) -> Labelled:
-        number = {wnid: label for label, wnid in enumerate(self._wnids(data_dir))}
-        files = [(path, number[wnid]) for wnid, paths in self._train_files(data_dir).items() for path in paths]
-        return self._labelled(files)
+        files = [(path, wnid) for wnid, paths in self._train_files(data_dir).items() for path in paths]
+        return self._labelled(files, data_dir)
 
     def test(self, data_dir: Path) -> Labelled:
-        number = {wnid: label for label, wnid in enumerate(self._wnids(data_dir))}
-        return self._labelled([(path, number[wnid]) for path, wnid in self._test_files(data_dir)])
+        return self._labelled(self._test_files(data_dir), data_dir)
 
     def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
         paths = [path for paths in self._train_files(data_dir).values() for path in paths]
         return decoded([paths[i] for i in chosen(len(paths), size)], shape)
 
-    def _labelled(self, files: list[tuple[Path, int]]) -> Labelled:
-        images = decoded([path for path, _ in files], self.shape)
-        return Labelled(images, np.array([label for _, label in files], np.int64))
+    def _labelled(self, files: list[tuple[Path, str]], data_dir: Path) -> Labelled:
+        paths, wnids = zip(*files, strict=True)
+        return Labelled(decoded(paths, self.shape), np.searchsorted(self._wnids(data_dir), wnids))
 
     def _wnids(self, data_dir: Path) -> list[str]:
         """The classes in the order of their labels."""

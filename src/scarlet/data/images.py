@@ -35,27 +35,22 @@ def decoded(paths: Sequence[Path], shape: Shape) -> Pixels:
     # Pillow releases the interpreter lock while it decodes, so threads use all cores.
     from concurrent.futures import ThreadPoolExecutor
 
-    out = np.empty((len(paths), *shape), np.uint8)
-
-    def fill(i: int) -> None:
-        out[i] = _decode(paths[i], shape)
-
-    with ThreadPoolExecutor() as pool:
-        for _ in pool.map(fill, range(len(paths))):
-            pass
-    return out
-
-
-def _decode(path: Path, shape: Shape) -> Pixels:
     from PIL import Image
 
-    try:
-        with Image.open(path) as image:
-            return _planes(image, shape)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(
-            f"{path} cannot be read as an image ({type(error).__name__}); replace or delete the file"
-        ) from error
+    out = np.empty((len(paths), *shape), np.uint8)
+
+    def decode(i: int) -> None:
+        try:
+            with Image.open(paths[i]) as image:
+                out[i] = _planes(image, shape)
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            wrong = f"cannot be read as an image ({type(error).__name__})"
+            raise DataError(f"{paths[i]} {wrong}; replace or delete the file") from error
+
+    with ThreadPoolExecutor() as pool:
+        for _ in pool.map(decode, range(len(paths))):
+            pass
+    return out
 
 
 def _planes(image: Image.Image, shape: Shape) -> Pixels:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.data.source import Integers
+from scarlet.arrays import Index, Integers, Mask
 from scarlet.errors import ConfigError
 
 Floats = npt.NDArray[np.float64]
@@ -22,7 +22,7 @@ def partition(
     per_client: int | None = None,
     *,
     shared: bool = False,
-) -> list[Integers]:
+) -> list[Index]:
     """Client-inner Dirichlet partition without replacement: `per_client` images for each client.
 
     Client after client draws a class prior q ~ Dirichlet(alpha, ..., alpha), then the class of each of its
@@ -34,32 +34,20 @@ def partition(
     images of a class are handed out in one shuffled cycle, so that all have as many holders, give or take one.
     """
     size = _checked_size(len(labels), clients, alpha, per_client, shared)
-    queues = [rng.permutation(members) for members in _by_class(labels)]
-    left = np.array([len(queue) for queue in queues], np.int64)
-    if shared:
-        return _shared(queues, left, clients, alpha, size, rng)
-    shares = []
-    for _ in range(clients):
-        counts = _draw_counts(_log_prior(len(left), alpha, rng), left, size, rng)
-        left -= counts
-        picked = [queue[n : n + count] for queue, n, count in zip(queues, left, counts, strict=True)]
-        shares.append(np.sort(np.concatenate(picked)))
-    return shares
-
-
-def _shared(
-    queues: Sequence[Integers], members: Integers, clients: int, alpha: float, size: int, rng: np.random.Generator
-) -> list[Integers]:
+    order = 1 if shared else -1  # images that are not shared are handed out from the end of the queue
+    queues = [rng.permutation(members)[::order] for members in _by_class(labels)]
+    members = np.array([len(queue) for queue in queues], np.int64)
     handed = np.zeros_like(members)
     shares = []
     for _ in range(clients):
-        counts = _draw_counts(_log_prior(len(members), alpha, rng), members, size, rng)
+        left = members if shared else members - handed
+        counts = _draw_counts(_log_prior(len(members), alpha, rng), left, size, rng)
         shares.append(_next_of_cycles(queues, handed, counts))
         handed += counts
     return shares
 
 
-def split_test(test_labels: Integers, shares: Floats, per_client: int, rng: np.random.Generator) -> list[Integers]:
+def split_test(test_labels: Integers, shares: Floats, per_client: int, rng: np.random.Generator) -> list[Index]:
     """`per_client` test images for each client, in the class shares of its row of `shares` (f64[K, classes]).
 
     The count of each class is the largest-remainder rounding of its share. Images of a class are handed out
@@ -84,7 +72,7 @@ def split_test(test_labels: Integers, shares: Floats, per_client: int, rng: np.r
     return result
 
 
-def _next_of_cycles(queues: Sequence[Integers], handed: Integers, counts: Integers) -> Integers:
+def _next_of_cycles(queues: Sequence[Integers], handed: Integers, counts: Integers) -> Index:
     """The next images of each class's cycle, of which `handed` have gone; ascending."""
     picked = [
         queue[np.arange(start, start + count) % len(queue)]
@@ -94,7 +82,7 @@ def _next_of_cycles(queues: Sequence[Integers], handed: Integers, counts: Intege
     return np.sort(np.concatenate(picked))
 
 
-def class_counts(labels: Integers, index_lists: Sequence[Integers], classes: int) -> Integers:
+def class_counts(labels: Integers, index_lists: Sequence[Index], classes: int) -> Integers:
     """How many images of each class each client holds: i64[clients, classes]."""
     _check_labels(labels, classes)
     rows = [np.bincount(labels[index], minlength=classes) for index in index_lists]
@@ -138,7 +126,7 @@ def _check_labels(labels: Integers, classes: int) -> None:
         )
 
 
-def _by_class(labels: Integers, classes: int | None = None) -> list[Integers]:
+def _by_class(labels: Integers, classes: int | None = None) -> list[Index]:
     """For each class, the indices of its images."""
     classes = int(labels.max()) + 1 if classes is None else classes
     _check_labels(labels, classes)
@@ -176,7 +164,7 @@ def _probabilities(log_weights: Floats) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-def _restricted(share: Floats, present: npt.NDArray[np.bool_]) -> Floats:
+def _restricted(share: Floats, present: Mask) -> Floats:
     """The share over the classes that are present, normalised; uniform over them if it has no mass there."""
     kept = np.where(present, share, 0.0)
     if kept.sum() <= 0:

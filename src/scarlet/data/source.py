@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from scarlet.arrays import Index, Integers
 from scarlet.errors import ConfigError
 from scarlet.rng import draw, stream
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]  # [n, C, H, W]
-Integers: TypeAlias = npt.NDArray[np.int64]
 Shape: TypeAlias = tuple[int, int, int]  # C, H, W
 
 
@@ -58,7 +58,7 @@ class PrivateSource(PublicSource, Protocol):
         """The test split."""
 
 
-def chosen(images: int, size: int | None) -> Integers:
+def chosen(images: int, size: int | None) -> Index:
     """The indices of `size` of `images`, ascending; None means all of them.
 
     The choice depends on nothing but the two numbers, so that server and clients that load the same public

@@ -44,9 +44,7 @@ def estimate(method: Method, federation: Federation) -> Estimate:
     """Time a few training steps of the real model, and play the protocol's messages without training."""
     config = federation.config
     size = sum(value.numel() for value in federation.factory().state_dict().values())
-    traffic = play(
-        method, federation.agreement, config.rounds, config.codec, federation.participation, model_size=size
-    )
+    traffic = play(method, federation.agreement, config.rounds, config.codec, federation.participation, model_size=size)
     return Estimate(
         seconds=_seconds(method, federation),
         memory_bytes=_memory(method, federation),

@@ -15,9 +15,9 @@ from scarlet.data.datasets import default_data_dir, info, load_private, load_pub
 from scarlet.data.federated import Data, FederatedData
 from scarlet.data.partition import class_counts, partition, split_test
 from scarlet.errors import ConfigError
+from scarlet.methods.registry import MakeMethod
 from scarlet.models.registry import ModelFactory, Weights, initial_weights, model_factory
 from scarlet.protocol.agreement import Agreement
-from scarlet.methods.registry import MakeMethod
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Participation
 from scarlet.rng import stream
@@ -96,9 +96,7 @@ class Federation:
             training=self.training(method),
             device=config.device,
             evaluation=self.evaluation,
-            faults=FaultInjection(
-                config.seed, len(self.data.train), config.dropout, config.hostile, config.attack
-            ),
+            faults=FaultInjection(config.seed, len(self.data.train), config.dropout, config.hostile, config.attack),
             clients_in_memory=config.clients_in_memory,
             clients_at_once=clients_at_once(self.factory, shape, config.batch_size) if batched else None,
         )

@@ -75,7 +75,7 @@ def from_file(name: str, hint: Any, value: object) -> Any:
 
 
 def from_text(name: str, hint: Any, text: str) -> Any:
-    """A value of the command line, as the type of its option; None where the option can be left open."""
+    """A value of the command line, as the type of its option: a type of _KINDS, a Literal, or one of these and None."""
     kinds, choices = kinds_of(hint), choices_of(hint)
     if text == "None" and NoneType in kinds:
         return None
@@ -86,9 +86,13 @@ def from_text(name: str, hint: Any, text: str) -> Any:
         for kind in (int, float, Path):
             if kind in kinds:
                 return kind(text)
-        return tuple(int(part) for part in text.split(",")) if tuple in kinds else text
+        if tuple in kinds:
+            return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise _wrong(name, kinds, text) from None
+    if str in kinds:
+        return text
+    raise _wrong(name, kinds, text)
 
 
 def choices_of(hint: Any) -> tuple[str, ...]:
@@ -108,5 +112,5 @@ def _plain(hint: Any) -> Any:
 
 
 def _wrong(name: str, kinds: list[type], value: object) -> ConfigError:
-    expected = " or ".join(_KINDS[kind] for kind in kinds if kind is not NoneType)
+    expected = " or ".join(_KINDS.get(kind, str(kind)) for kind in kinds if kind is not NoneType)
     return ConfigError(f"{name} must be {expected}, got {value!r}")

@@ -67,10 +67,8 @@ def run(
         saved: Checkpoint | None = None
         if directory is not None and config.checkpoint_every:
             identity = {"options": identifying(flat), "data": federation.data.fingerprint}
-            directory_of_checkpoints = directory.path / "checkpoint"
-            checkpoints = stack.enter_context(
-                Checkpoints(directory_of_checkpoints, identity, config.checkpoint_every)
-            )
+            folder = directory.path / "checkpoint"
+            checkpoints = stack.enter_context(Checkpoints(folder, identity, config.checkpoint_every))
             saved = checkpoints.load() if resume else None
         if saved is not None:
             saved.restore_server(server)

@@ -54,6 +54,12 @@ def codec(name: str, method: Method, agreement: Agreement) -> Codec:
     usual = form.usual_bits(agreement.classes)
     known = (*_EVERY_METHOD, *method.downlink.layouts, *method.uplink.layouts)
     kinds = _by_kind(layouts[name] for layouts in known if name in layouts)
+    layouts = {layout.message: layout for layout in kinds.values()}
+    if method.uplink.message not in layouts:
+        raise ConfigError(
+            f"{method.uplink.message.__name__} has no layout in codec {name!r}; "
+            "give the answer of the uplink one, or use another codec"
+        )
     return Codec(
         name=name,
         draws=Draws(agreement, method.select, method.downlink.policy),
@@ -62,7 +68,7 @@ def codec(name: str, method: Method, agreement: Agreement) -> Codec:
         downlink_bits=usual if method.downlink_bits is None else method.downlink_bits,
         derives=form.derives,
         slack=form.slack,
-        layouts={layout.message: layout for layout in kinds.values()},
+        layouts=layouts,
         kinds=kinds,
     )
 
@@ -71,6 +77,8 @@ def _by_kind(layouts: Iterable[Layout[Any]]) -> dict[int, Layout[Any]]:
     """The layouts by the number of their message; ConfigError where two messages have the same."""
     kinds: dict[int, Layout[Any]] = {}
     for layout in layouts:
+        if not 0 < layout.kind < 256:
+            raise ConfigError(f"kind must be from 1 to 255, got {layout.kind} for {layout.message.__name__}")
         other = kinds.setdefault(layout.kind, layout)
         if other is not layout:
             raise ConfigError(

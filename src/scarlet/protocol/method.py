@@ -65,6 +65,8 @@ class Method:
     def __post_init__(self) -> None:
         if not (np.isfinite(self.distil_weight) and self.distil_weight > 0):
             raise ConfigError(f"distil_weight must be more than 0, got {self.distil_weight}; the paper uses 1")
+        if self.downlink.policy.caches and not self.uses_public:
+            raise ConfigError("a cache is of soft-labels, and this method sends none; leave cache_duration out")
 
     @property
     def uses_public(self) -> bool:

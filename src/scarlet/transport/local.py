@@ -55,9 +55,10 @@ class LocalTransport:
         data: FederatedData,
         workers: int,
         *,
-        saved: States = {},
+        saved: States | None = None,
         runner: MakeRunner = ClientRunner,
     ) -> None:
+        saved = {} if saved is None else saved
         self._clients = range(len(data.train))
         training, train, taught = setup.training, data.train, setup.agreement.public_per_round
         self._placement = Placement(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from scarlet.arrays import Index, Labels, Values
-from scarlet.data import Augment
+from scarlet.data.datasets import Augment
 from scarlet.job import Job, Result
 from scarlet.models.cnn import cnn, cnn32
 from scarlet.models.resnet import ResNet

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+import scarlet
+from scarlet.errors import ConfigError
+from scarlet.records import RunResult
+from tests.experiment.tiny import METHOD, TINY, lines, means_of_the_last_10, measured_again, read
+
+DOCUMENTED = {
+    "round",
+    "server_accuracy",
+    "client_accuracy",
+    "server_loss",
+    "uplink_bytes",
+    "downlink_bytes",
+    "cumulative_bytes",
+    "cache_hit_ratio",
+    "mean_teacher_entropy",
+    "seconds",
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunResult]:
+    """A finished run of 13 rounds, three more than a summary looks at."""
+    directory = tmp_path_factory.mktemp("runs") / "deep" / "one"
+    return directory, scarlet.run(METHOD, TINY, out=directory)
+
+
+def test_a_run_directory_holds_exactly_these_files(run: tuple[Path, RunResult]) -> None:
+    assert {path.name for path in run[0].iterdir()} == {
+        "config.json",
+        "metrics.jsonl",
+        "ledger.csv",
+        "summary.json",
+        "server.safetensors",
+        "report.html",
+        "partition.svg",
+    }
+
+
+def test_config_json_names_every_option_and_leaves_nothing_that_follows_from_the_data_open(
+    run: tuple[Path, RunResult],
+) -> None:
+    config = read(run[0] / "config.json")
+    assert config == run[1].config
+    assert config == {
+        **json.loads(json.dumps(asdict(TINY))),
+        **asdict(METHOD),
+        "method": "scarlet",
+        "public": "digits",
+        "model": "cnn",
+        "engine": "contiguous",
+    }
+
+
+def test_metrics_has_a_line_a_round_with_the_documented_keys(run: tuple[Path, RunResult]) -> None:
+    rounds = lines(run[0])
+    assert [line["round"] for line in rounds] == list(range(1, 14))
+    assert all(line.keys() >= DOCUMENTED for line in rounds)
+    assert rounds == [asdict(record) for record in run[1].rounds]
+
+
+def test_cumulative_bytes_are_the_sum_of_both_directions_so_far(run: tuple[Path, RunResult]) -> None:
+    so_far = 0
+    for line in lines(run[0]):
+        so_far += line["uplink_bytes"] + line["downlink_bytes"]
+        assert line["cumulative_bytes"] == so_far
+    assert so_far > 0
+
+
+def test_the_cache_hits_after_the_first_round_and_hits_send_fewer_bytes(run: tuple[Path, RunResult]) -> None:
+    rounds = lines(run[0])
+    assert rounds[0]["cache_hit_ratio"] == 0 < max(line["cache_hit_ratio"] for line in rounds)
+    for line in rounds:
+        misses = round(20 * (1 - line["cache_hit_ratio"]))
+        assert line["uplink_bytes"] == 3 * misses * (8 + 4 * 10)
+
+
+def test_the_summary_has_the_means_of_the_last_10_rounds(run: tuple[Path, RunResult]) -> None:
+    summary, rounds = read(run[0] / "summary.json"), lines(run[0])
+    for key in ("server_accuracy", "client_accuracy", "server_loss", "cache_hit_ratio", "mean_teacher_entropy"):
+        assert summary[key] == pytest.approx(means_of_the_last_10(rounds, key), rel=1e-12), key
+    assert summary["server_loss"] != pytest.approx(sum(line["server_loss"] for line in rounds) / 13, rel=1e-6)
+
+
+def test_the_summary_has_the_totals_of_all_rounds(run: tuple[Path, RunResult]) -> None:
+    summary, rounds = read(run[0] / "summary.json"), lines(run[0])
+    for key in (
+        "uplink_bytes",
+        "downlink_bytes",
+        "uplink_frame_bytes",
+        "downlink_frame_bytes",
+        "uplink_transport_bytes",
+        "downlink_transport_bytes",
+        "report_bytes",
+        "seconds",
+    ):
+        assert summary[key] == pytest.approx(sum(line[key] for line in rounds), rel=1e-12), key
+    assert summary["cumulative_bytes"] == rounds[-1]["cumulative_bytes"]
+    assert (summary["rounds"], summary["interrupted"], summary["method"]) == (13, False, "scarlet")
+    assert len(bytes.fromhex(summary["weights_digest"])) == 16
+
+
+def test_the_ledgers_rows_sum_to_the_rounds_of_metrics(run: tuple[Path, RunResult]) -> None:
+    with (run[0] / "ledger.csv").open(newline="") as file:
+        rows = [{name: int(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    assert [(row["round"], row["client"]) for row in rows] == [(t, k) for t in range(1, 14) for k in range(3)]
+    for line in lines(run[0]):
+        own = [row for row in rows if row["round"] == line["round"]]
+        sums = {name: sum(row[name] for row in own) for name in own[0]}
+        assert sums["uplink_payload"] == line["uplink_bytes"]
+        assert sums["downlink_payload"] == line["downlink_bytes"]
+        assert sums["uplink_frame"] == line["uplink_frame_bytes"]
+        assert sums["downlink_frame"] == line["downlink_frame_bytes"]
+        assert sums["report_payload"] + sums["report_frame"] == line["report_bytes"]
+
+
+def test_the_saved_server_reproduces_the_last_accuracy_and_loss(run: tuple[Path, RunResult]) -> None:
+    last = lines(run[0])[-1]
+    accuracy, loss = measured_again(run[0])
+    assert accuracy == last["server_accuracy"]
+    assert loss == pytest.approx(last["server_loss"], rel=1e-5)
+
+
+def test_the_page_and_the_figure_are_there(run: tuple[Path, RunResult]) -> None:
+    page, figure = (run[0] / "report.html").read_text(), (run[0] / "partition.svg").read_text()
+    assert page.lstrip().lower().startswith("<!doctype html>") and "SCARLET" in page
+    assert "<svg" in figure and "<svg" in page
+
+
+def test_a_directory_that_holds_a_run_is_left_alone(run: tuple[Path, RunResult]) -> None:
+    before = {path: path.read_bytes() for path in run[0].iterdir()}
+    with pytest.raises(ConfigError, match="out must be new or empty"):
+        scarlet.run(METHOD, TINY, out=run[0])
+    assert {path: path.read_bytes() for path in run[0].iterdir()} == before
+
+
+def test_an_empty_directory_may_be_used(tmp_path: Path) -> None:
+    scarlet.run(METHOD, replace(TINY, rounds=1), out=tmp_path)
+    assert len(lines(tmp_path)) == 1
