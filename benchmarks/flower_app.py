@@ -116,7 +116,7 @@ def server(grid: Grid, context: Context) -> None:
         taught = fold.finish()
         before = time.thread_time()
         learner.learn(taught, round)
-        accuracy, _ = learner.evaluate()
+        accuracy, _ = evaluate(model, test)
         compute += time.thread_time() - before
         rounds.append(
             {

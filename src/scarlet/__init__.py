@@ -12,16 +12,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from scarlet.api import compare as compare
-    from scarlet.api import run as run
     from scarlet.config import Config as Config
     from scarlet.data.datasets import PrivateSet as PrivateSet
+    from scarlet.data.federated import Data as Data
     from scarlet.errors import ScarletError as ScarletError
     from scarlet.experiment.cache_simulation import SimulateConfig as SimulateConfig
     from scarlet.experiment.cache_simulation import simulate_cache as simulate_cache
+    from scarlet.experiment.comparison import compare as compare
     from scarlet.experiment.costs import CostsConfig as CostsConfig
     from scarlet.experiment.costs import costs as costs
-    from scarlet.data.federated import Data as Data
+    from scarlet.experiment.run import run as run
     from scarlet.methods.centralized import CentralizedConfig as CentralizedConfig
     from scarlet.methods.cfd import CfdConfig as CfdConfig
     from scarlet.methods.comet import CometConfig as CometConfig
@@ -50,10 +50,10 @@ _HOMES = {
     "ScarletError": "scarlet.errors",
     "SelectiveFdConfig": "scarlet.methods.selective_fd",
     "SimulateConfig": "scarlet.experiment.cache_simulation",
-    "compare": "scarlet.api",
+    "compare": "scarlet.experiment.comparison",
     "costs": "scarlet.experiment.costs",
     "register": "scarlet.methods.registry",
-    "run": "scarlet.api",
+    "run": "scarlet.experiment.run",
     "simulate_cache": "scarlet.experiment.cache_simulation",
 }
 

@@ -6,10 +6,10 @@ A default of None is described by the option's documentation: it follows from th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 from typing_extensions import Doc
 
@@ -22,6 +22,7 @@ from scarlet.transport.fault_injection import Attack
 NOT_IDENTIFYING = ("data_dir", "workers", "clients_in_memory", "device")
 
 _REMOVED = {"native": "auto"}  # choices of earlier versions, and what to use instead
+_RESULTS_THE_SAME = "does not affect results (with batched: up to rounding)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,7 @@ class Config:
     ] = 1
     deadline: Annotated[float | None, Doc("seconds that a round waits for answers (default: no limit)")] = None
     codec: Annotated[
-        str,
-        Doc("message encoding: compact is quantised and entropy coded, reference is float32 as in the paper"),
+        str, Doc("message encoding: compact is quantised and entropy coded, reference is float32 as in the paper")
     ] = "compact"
     uplink_bits: Annotated[
         int | None, Doc("bits per soft-label entry sent by the clients; 32: float32 (default: the method's or codec's)")
@@ -85,8 +85,7 @@ class Config:
     seed: Annotated[int, Doc("random seed of the data split, the initial weights and all other draws")] = 0
 
     dropout: Annotated[
-        float,
-        Doc("q, probability that a client drops out of a round: half of it before training, half after"),
+        float, Doc("q, probability that a client drops out of a round: half of it before training, half after")
     ] = 0.0
     hostile: Annotated[float, Doc("fraction of the clients that send false soft-labels in every round")] = 0.0
     attack: Annotated[
@@ -102,40 +101,27 @@ class Config:
         ),
     ] = "auto"
     workers: Annotated[
-        int | None,
-        Doc(
-            "worker processes (default: one per core, one on a GPU); "
-            "does not affect results (with batched: up to rounding)"
-        ),
+        int | None, Doc(f"worker processes (default: one per core, one on a GPU); {_RESULTS_THE_SAME}")
     ] = None
     clients_in_memory: Annotated[
         int | None,
-        Doc(
-            "clients kept in memory, the others are on disk (default: as many as fit into 2 GB); "
-            "does not affect results (with batched: up to rounding)"
-        ),
+        Doc(f"clients kept in memory, the others are on disk (default: as many as fit into 2 GB); {_RESULTS_THE_SAME}"),
     ] = None
 
     checkpoint_every: Annotated[int, Doc("checkpoint interval in rounds; 0: no checkpoints")] = 1
 
     def __post_init__(self) -> None:
-        for name in ("clients", "test_per_client", "rounds", "batch_size", "eval_every"):
-            check_at_least(name, getattr(self, name), 1)
-        for name in ("samples_per_client", "public_size", "public_per_round", "workers", "clients_in_memory"):
-            if getattr(self, name) is not None:
-                check_at_least(name, getattr(self, name), 1)
-        for name in ("local_epochs", "distil_epochs", "seed", "checkpoint_every"):
-            check_at_least(name, getattr(self, name), 0)
+        check_at_least(1, self, "clients", "test_per_client", "rounds", "batch_size", "eval_every")
+        check_at_least(1, self, "samples_per_client", "public_size", "public_per_round", "workers", "clients_in_memory")
+        check_at_least(0, self, "local_epochs", "distil_epochs", "seed", "checkpoint_every")
         check_participation(self.participation)
         if not 1 <= self.min_answers <= self.asked:
             raise ConfigError(
                 f"min_answers must be from 1 to the {self.asked} clients that a round asks, got {self.min_answers}"
             )
         for name in ("dropout", "hostile"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(
-                    f"{name} must be at least 0 and less than 1, got {getattr(self, name)}; 0 switches it off"
-                )
+            if not 0 <= (value := getattr(self, name)) < 1:
+                raise ConfigError(f"{name} must be at least 0 and less than 1, got {value}; 0 switches it off")
         check_codec(self.codec, self.uplink_bits, self.downlink_bits)
         check_choice("attack", self.attack, get_args(Attack))
         check_choice("engine", self.engine, get_args(EngineName))
@@ -151,6 +137,11 @@ class Config:
     def asked(self) -> int:
         """The number of clients that a round asks."""
         return max(1, round(self.participation * self.clients))
+
+
+def build(kind: Any, options: Mapping[str, Any]) -> Any:
+    """An object of that dataclass, from those of the options that it has."""
+    return kind(**{field.name: options[field.name] for field in fields(kind) if field.name in options})
 
 
 def check_per_round(per_round: int, size: int) -> None:
@@ -174,10 +165,12 @@ def check_participation(fraction: float) -> None:
         raise ConfigError(f"participation must be more than 0 and at most 1, got {fraction}; 1 asks all clients")
 
 
-def check_at_least(name: str, value: int, least: int) -> None:
-    """Raise ConfigError where a number is too small."""
-    if value < least:
-        raise ConfigError(f"{name} must be {least} or more, got {value}")
+def check_at_least(least: int, config: object, *names: str) -> None:
+    """Raise ConfigError where one of these options is too small; None is left open."""
+    for name in names:
+        value: int | None = getattr(config, name)
+        if value is not None and value < least:
+            raise ConfigError(f"{name} must be {least} or more, got {value}")
 
 
 def _check_positive(name: str, value: float, remedy: str) -> None:

@@ -10,10 +10,10 @@ scarlet.compare([methods["scarlet"], methods["dsfl"]], config)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scarlet.config import Config
+from scarlet.config import Config, build
 from scarlet.errors import unknown
 
 if TYPE_CHECKING:
@@ -114,7 +114,6 @@ _ALL = (
         methods={"selective-fd": {"tau_client": 0.25, "tau_server": 2.0, "selector": "original"}},
     ),
 )
-_NONE = Preset("", "", {}, {})
 PRESETS: dict[str, Preset] = {each.name: each for each in _ALL}
 
 
@@ -130,9 +129,9 @@ def apply(name: str | None, given: Mapping[str, Any], methods: Sequence[Entry[An
 
     None is no preset. What it says of methods that are not named is not used.
     """
-    chosen = find(name) if name is not None else _NONE
-    own = [_build(method.config, {**chosen.methods.get(method.name, {}), **given}) for method in methods]
-    return _build(Config, {**chosen.shared, **given}), own
+    chosen = find(name) if name is not None else Preset("", "", {}, {})
+    own = [build(method.config, {**chosen.methods.get(method.name, {}), **given}) for method in methods]
+    return build(Config, {**chosen.shared, **given}), own
 
 
 def preset(name: str) -> tuple[Config, dict[str, Any]]:
@@ -141,8 +140,3 @@ def preset(name: str) -> tuple[Config, dict[str, Any]]:
 
     config, own = apply(name, {}, list(METHODS.values()))
     return config, dict(zip(METHODS, own, strict=True))
-
-
-def _build(kind: Any, options: Mapping[str, Any]) -> Any:
-    """A config object from those of the options that it has."""
-    return kind(**{field.name: options[field.name] for field in fields(kind) if field.name in options})

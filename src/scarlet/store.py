@@ -33,13 +33,11 @@ class Disk(Protocol):
 
     def read(self, name: str, start: int = 0, length: int = -1) -> bytes:
         """What a file holds, or so many bytes of it."""
-        ...
 
     def write(self, name: str, data: bytes) -> None: ...
 
     def sync(self, name: str) -> None:
         """Make a file's content last; the empty name means the directory itself."""
-        ...
 
     def rename(self, old: str, new: str) -> None: ...
 
@@ -116,9 +114,9 @@ class Store:
     def load(self) -> Snapshot | None:
         """The newest checkpoint that is whole; None if there is none. What was passed over is in `damaged`."""
         self._manifests.clear()
-        numbers = sorted((int(name[:-5]) for name in self._disk.names() if _is_manifest(name)), reverse=True)
+        stems = [name.removesuffix(".json") for name in self._disk.names() if name.endswith(".json")]
         found: Snapshot | None = None
-        for number in numbers:
+        for number in sorted((int(stem) for stem in stems if stem.isdecimal()), reverse=True):
             try:
                 manifest = _Manifest.decode(self._disk.read(f"{number}.json"))
                 self._check(manifest)
@@ -169,8 +167,8 @@ class _Parts(Mapping[str, Arrays]):
     def __getitem__(self, part: str) -> Arrays:
         file = self.files[part]
         if file not in self._tables:
-            self._tables[file] = _Table.of(self.disk, file)
-        return load(self._tables[file].only(part, self.disk, file))
+            self._tables[file] = _Table(self.disk, file)
+        return self._tables[file].read(part)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)
@@ -179,32 +177,28 @@ class _Parts(Mapping[str, Arrays]):
         return len(self.files)
 
 
-@dataclass(frozen=True, slots=True)
 class _Table:
     """Where in a file of safetensors the arrays of each part lie: after a table in JSON, and the length of that."""
 
-    parts: Mapping[str, Mapping[str, Mapping[str, Any]]]  # part -> array -> its entry
-    end: int  # of the table
-
-    @classmethod
-    def of(cls, disk: Disk, file: str) -> _Table:
+    def __init__(self, disk: Disk, file: str) -> None:
+        self._disk, self._file = disk, file
         (length,) = _LENGTH.unpack(disk.read(file, 0, _LENGTH.size))
-        parts: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
+        self._end = _LENGTH.size + length
+        self._parts: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)  # part -> array -> its entry
         for name, entry in json.loads(disk.read(file, _LENGTH.size, length)).items():
             part, _, array = name.partition("/")
-            parts[part][array] = entry
-        return cls(parts, _LENGTH.size + length)
+            self._parts[part][array] = entry
 
-    def only(self, part: str, disk: Disk, file: str) -> bytes:
-        """What a file of that part alone would hold."""
+    def read(self, part: str) -> Arrays:
+        """The arrays of a part, from what a file of that part alone would hold."""
         entries, content, size = {}, [], 0
-        for name, entry in self.parts[part].items():
+        for name, entry in self._parts[part].items():
             first, last = entry["data_offsets"]
             entries[name] = {**entry, "data_offsets": (size, size + last - first)}
-            content.append(disk.read(file, self.end + first, last - first))
+            content.append(self._disk.read(self._file, self._end + first, last - first))
             size += last - first
         table = json.dumps(entries).encode()
-        return b"".join([_LENGTH.pack(len(table)), table, *content])
+        return load(b"".join([_LENGTH.pack(len(table)), table, *content]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +216,9 @@ class _Manifest:
         digest, _, body = content.partition(b"\n")
         if _digest(body).encode() != digest:
             raise ValueError("its manifest has changed")
-        table = json.loads(body)
-        return cls(table["meta"], table["parts"], table["digests"])
+        return cls(**json.loads(body))
 
 
 def _digest(content: bytes) -> str:
     """Tells a damaged file from a whole one; a checkpoint is written after every round, and this must be quick."""
     return f"{len(content)}-{crc32(content):08x}"
-
-
-def _is_manifest(name: str) -> bool:
-    return name.endswith(".json") and name[:-5].isdecimal()

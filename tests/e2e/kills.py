@@ -2,8 +2,9 @@
 
     python -m tests.e2e.kills --kills 100
 
-Every run is killed several times, the parent or one of its workers, and resumed each time. At its end its metrics (all
-but the seconds), its ledger and the digest of all weights must be those of the run that nobody disturbed.
+Every run is killed several times, the parent or one of its workers, while it starts or somewhere in one of its rounds,
+and resumed each time. At its end its metrics (all but the seconds), its ledger and the digest of all weights must be
+those of the run that nobody disturbed.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+
+_POLL = 0.002  # seconds
 
 
 def outcome(directory: Path) -> tuple[object, ...]:
@@ -37,7 +39,7 @@ def disturb(directory: Path, options: list[str], now: Callable[[], bool], rng: r
     while not now():
         if process.poll() is not None:
             return ""
-        time.sleep(0.002)
+        time.sleep(_POLL)
     workers = _workers_of(process.pid)
     victim = rng.choice(workers) if workers and rng.random() < 0.3 else process.pid
     try:
@@ -60,8 +62,15 @@ def rounds_done(directory: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def _past(end: float) -> bool:
-    return time.monotonic() > end
+class Instant:
+    """Comes when a run has written so many rounds, and some polls later."""
+
+    def __init__(self, directory: Path, rounds: int, polls: int) -> None:
+        self._directory, self._rounds, self._polls = directory, rounds, polls
+
+    def __call__(self) -> bool:
+        self._polls -= rounds_done(self._directory) >= self._rounds
+        return self._polls < 0
 
 
 def _command(directory: Path, options: list[str]) -> list[str]:
@@ -94,18 +103,14 @@ def main() -> int:
     runs = same = 0
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "whole"
-        began = time.monotonic()
         finish(whole, options)
-        length = time.monotonic() - began
+        a_round = json.loads((whole / "summary.json").read_text())["seconds"] / given.rounds
         while killed["parent"] + killed["worker"] < given.kills:
             directory = Path(folder) / f"run{runs}"
             for _ in range(given.kills_a_run):
-                began = time.monotonic()
-                what = disturb(directory, options, partial(_past, began + rng.uniform(0, 0.8 * length)), rng)
-                killed[what] += 1
-                if not what:  # the machine has become faster
-                    length = time.monotonic() - began
-                    break
+                rounds = rounds_done(directory) + rng.randint(0, given.rounds // given.kills_a_run)
+                instant = Instant(directory, rounds, int(rng.uniform(0, a_round) / _POLL))
+                killed[disturb(directory, options, instant, rng)] += 1
             finish(directory, options)
             runs += 1
             same += outcome(directory) == outcome(whole)

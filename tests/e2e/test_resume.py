@@ -41,13 +41,8 @@ def test_a_run_that_is_killed_five_times_ends_as_if_it_had_not_been(whole: Path,
     rng, directory = random.Random(0), tmp_path / "killed"
     for kill in range(5):
         # Twelve rounds leave room for five kills: each comes a round or two after the one before, somewhere in a round.
-        target, checks = 2 * kill + rng.randint(1, 2), rng.randint(0, 40)
-
-        def now(target: int = target, checks: list[int] = [checks]) -> bool:  # noqa: B006 - the count is its own
-            checks[0] -= kills.rounds_done(directory) >= target
-            return checks[0] < 0
-
-        assert kills.disturb(directory, OPTIONS, now, rng) in ("parent", "worker")
+        instant = kills.Instant(directory, 2 * kill + rng.randint(1, 2), rng.randint(0, 40))
+        assert kills.disturb(directory, OPTIONS, instant, rng) in ("parent", "worker")
     kills.finish(directory, OPTIONS)
     assert kills.outcome(directory) == kills.outcome(whole)
 

@@ -23,7 +23,7 @@ def test_the_server_learns_a_rounds_labels_and_nothing_from_none(apart: bool) ->
             distil(by_hand, samples.images, teacher(np.arange(count)), TRAINING, rng)
         assert np.array_equal(server.predict(np.arange(4)), predict(by_hand, samples.images, np.arange(4)))
         assert same(server.weights(), weights(by_hand))
-        assert server.evaluate() == evaluate(by_hand, samples)
+        assert server.finish(measure=True).result().measured == evaluate(by_hand, samples)
 
 
 def test_the_model_is_measured_again_after_it_has_changed() -> None:

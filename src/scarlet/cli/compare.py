@@ -34,14 +34,14 @@ def main(argv: Sequence[str]) -> int:
     chosen = [entry(name) for name in names] or list(METHODS.values())
     about = f"Run several methods ({', '.join(METHODS)}) on the same data; an option goes to each method that has it."
     usage = f"scarlet compare {' '.join(names) or 'METHOD...'}"
-    given = Command(usage, about, run_options(chosen, Seeds), partial(whose, chosen)).parse(rest)
+    _, given = Command(usage, about, run_options(chosen, Seeds), partial(whose, chosen)).parse(rest)
     with preset_explained(chosen, given):
         config, methods = configs(chosen, given)
         seeds = given.get("seeds") or (config.seed,)
         out = new_directory(given.get("out"), "compare")
 
-        from scarlet.api import compare
         from scarlet.cli.display import Display, show_results
+        from scarlet.experiment.comparison import compare
 
         as_json = bool(given.get("json"))
         with Display(len(seeds) * len(methods), quiet=as_json) as display:

@@ -6,21 +6,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from scarlet.cli.main import no_positionals
-from scarlet.cli.options import AsJson, Command, options_of, split
+from scarlet.cli.options import AsJson, Command, options_of
 from scarlet.experiment.costs import Cost, CostsConfig, Spread, costs
 from scarlet.methods.registry import METHODS
 
 
 def main(argv: Sequence[str]) -> int:
     """Print the cost table."""
-    words, rest = split(argv)
-    no_positionals("costs", words)
     about = (
         "Megabytes per round of every method, all clients together, without training. "
         "Means and maxima leave out the first round."
     )
-    given = Command("scarlet costs", about, options_of(CostsConfig, AsJson)).parse(rest)
+    _, given = Command("scarlet costs", about, options_of(CostsConfig, AsJson)).parse(argv)
     as_json = given.pop("json", False)
     config = CostsConfig(**given)
     found = costs(config)
@@ -35,20 +32,12 @@ def _print(costs: Sequence[Cost], config: CostsConfig) -> None:
     from scarlet.cli.tables import console, table
 
     samples = f"{config.public_per_round} of {config.public_size} samples a round"
-    clients = f"{config.clients} clients" + (
-        f", {config.participation:.2%} a round" if config.participation < 1 else ""
-    )
-    title = f"{clients}, {config.rounds} rounds, {samples}, {config.codec} codec"
+    share = f", {config.participation:.2%} a round" if config.participation < 1 else ""
+    title = f"{config.clients} clients{share}, {config.rounds} rounds, {samples}, {config.codec} codec"
     drawn = table(title, ("method", "on expiry", "MB up", "max", "MB down", "max", "of it catch-up", "GB in all"))
     for cost in costs:
-        drawn.add_row(
-            METHODS[cost.method].title,
-            cost.on_expiry or "-",
-            *_spread(cost.uplink_mb),
-            *_spread(cost.downlink_mb),
-            f"{cost.catch_up_mb.mean:.2f}",
-            f"{cost.total_gb:.2f}",
-        )
+        sent = *_spread(cost.uplink_mb), *_spread(cost.downlink_mb), f"{cost.catch_up_mb.mean:.2f}"
+        drawn.add_row(METHODS[cost.method].title, cost.on_expiry or "-", *sent, f"{cost.total_gb:.2f}")
     console().print(drawn)
 
 

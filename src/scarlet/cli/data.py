@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
-from typing_extensions import Doc
-
-from scarlet.cli.options import AsJson, Command, options_of, split
+from scarlet.cli.options import AsJson, Command, options_of
+from scarlet.config import Config
 from scarlet.data.datasets import default_data_dir
 from scarlet.data.fetch import Present, get, present
 from scarlet.errors import ConfigError, unknown
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Where the datasets are."""
-
-    data_dir: Annotated[
-        Path | None, Doc("directory that holds the datasets (default: $SCARLET_DATA, or ~/.cache/scarlet/data)")
-    ] = None
-
-
 def main(argv: Sequence[str]) -> int:
     """List the datasets, or download one."""
-    words, rest = split(argv)
     about = "'list' shows the datasets and how much of each is on disk; 'get NAME' downloads one and checks it."
-    given = Command("scarlet data list|get", about, options_of(Where, AsJson)).parse(rest)
+    options = {"data_dir": options_of(Config)["data_dir"], **options_of(AsJson)}
+    words, given = Command("scarlet data list|get", about, options).parse(argv)
     data_dir = given.get("data_dir") or default_data_dir()
     match words:
         case ["list"]:
@@ -69,9 +58,5 @@ def _get(name: str, data_dir: Path) -> None:
 
     with Progress(*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn()) as bar:
         task = bar.add_task(name, total=None, visible=False)
-        where = get(
-            name,
-            data_dir,
-            lambda done, total: bar.update(task, completed=done, total=total, visible=True),
-        )
+        where = get(name, data_dir, lambda done, total: bar.update(task, completed=done, total=total, visible=True))
     print(f"{name}: {where}")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
-import numpy as np
 from rich.live import Live
 from rich.table import Table
 
@@ -18,19 +17,22 @@ from scarlet.experiment.federation import Federation
 from scarlet.methods.registry import METHODS
 from scarlet.models.registry import Weights
 from scarlet.records import LAST_ROUNDS, RoundRecord, RunResult, by_reason
-from scarlet.report.variants import group
+from scarlet.report.summary import over_seeds
+from scarlet.report.variants import Variant, group
 from scarlet.wire.ledger import Ledger
 
 _MB = 1e6
 
 
-class Display:
+class Display(ExitStack):
     """A live table on a terminal, with a row for each run; a line every tenth of a run elsewhere."""
 
     def __init__(self, runs: int, *, quiet: bool = False) -> None:
+        super().__init__()
         self._runs = runs
         self._console = console(quiet=quiet)
-        self._live = Live(console=self._console, refresh_per_second=4) if self._console.is_terminal else None
+        live = Live(console=self._console, refresh_per_second=4)
+        self._live = self.enter_context(live) if self._console.is_terminal else None
         self._done: list[_Row] = []
         self._row: _Row | None = None
 
@@ -55,17 +57,6 @@ class Display:
 
     def _print(self, line: str) -> None:
         self._console.print(line, highlight=False, soft_wrap=True)
-
-    def __enter__(self) -> Display:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
 
 
 class _Row:
@@ -139,13 +130,13 @@ def _print_table(results: Sequence[RunResult], out: Path) -> None:
         drawn.add_row(
             variant.name,
             str(len(variant.runs)),
-            _over_seeds(variant.runs, "server_accuracy", 1, 3),
-            _over_seeds(variant.runs, "client_accuracy", 1, 3),
-            _over_seeds(variant.runs, "uplink_bytes", _MB, 2),
-            _over_seeds(variant.runs, "downlink_bytes", _MB, 2),
-            _over_seeds(variant.runs, "cumulative_bytes", _MB, 2),
-            _over_seeds(variant.runs, "cache_hit_ratio", 1, 2),
-            _over_seeds(variant.runs, "seconds", 1, 0),
+            _over_seeds(variant, "server_accuracy", 1, 3),
+            _over_seeds(variant, "client_accuracy", 1, 3),
+            _over_seeds(variant, "uplink_bytes", _MB, 2),
+            _over_seeds(variant, "downlink_bytes", _MB, 2),
+            _over_seeds(variant, "cumulative_bytes", _MB, 2),
+            _over_seeds(variant, "cache_hit_ratio", 1, 2),
+            _over_seeds(variant, "seconds", 1, 0),
         )
     screen.print(drawn)
     for line in _incidents(results):
@@ -158,25 +149,23 @@ def _print_table(results: Sequence[RunResult], out: Path) -> None:
 def _incidents(results: Sequence[RunResult]) -> Iterator[str]:
     """A line for each run in which messages were rejected, clients failed, or rounds or caches were repeated."""
     for result in results:
-        rejected = by_reason(record.rejections for record in result.rounds)
-        failed = by_reason(record.failures for record in result.rounds)
-        retried = sum(record.attempt for record in result.rounds)
-        resets = sum(record.resets for record in result.rounds)
-        parts = [f"messages rejected: {_counts(rejected)}"] if rejected else []
-        parts += [f"clients failed: {_counts(failed)}"] if failed else []
-        parts += [f"attempts at a round that failed: {retried}"] if retried else []
-        parts += [f"caches sent again: {resets}"] if resets else []
-        if parts:
-            yield f"{result.title}, seed {result.seed}: {'; '.join(parts)}"
+        counts = {
+            "messages rejected": _by_reason(record.rejections for record in result.rounds),
+            "clients failed": _by_reason(record.failures for record in result.rounds),
+            "attempts at a round that failed": sum(record.attempt for record in result.rounds),
+            "caches sent again": sum(record.resets for record in result.rounds),
+        }
+        if found := [f"{incident}: {count}" for incident, count in counts.items() if count]:
+            yield f"{result.title}, seed {result.seed}: {'; '.join(found)}"
 
 
-def _counts(by_reason: Mapping[str, int]) -> str:
-    return ", ".join(f"{reason} {count}" for reason, count in sorted(by_reason.items()))
+def _by_reason(rounds: Iterable[Mapping[str, int]]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(by_reason(rounds).items()))
 
 
-def _over_seeds(runs: Sequence[RunResult], key: str, unit: float, digits: int) -> str:
-    values = [value / unit for run in runs if isinstance(value := run.summary[key], int | float)]
-    if not values:
-        return "-"
-    mean = f"{np.mean(values):.{digits}f}"
-    return f"{mean} ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else mean
+def _over_seeds(variant: Variant, key: str, unit: float, digits: int) -> str:
+    def reduce(run: RunResult) -> float | None:
+        return value / unit if isinstance(value := run.summary[key], int | float) else None
+
+    estimate = over_seeds(variant, reduce)
+    return "-" if estimate is None else f"{estimate:.{digits}f}"

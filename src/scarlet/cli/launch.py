@@ -93,13 +93,11 @@ def whose(methods: Sequence[Entry[Any]], name: str) -> str | None:
         return None
     lacking = " or ".join(method.name for method in methods)
     other = having[0] if len(having) == 1 else "one of those"
-    if name in options_of(Caching) and all(_sends_no_labels(method) for method in methods):
+    why = f"is for {', '.join(having)}, and not for {lacking}"
+    if name in options_of(Caching) and not any(method.build(method.config()).uses_public for method in methods):
         sends = "sends" if len(methods) == 1 else "send"
-        return (
-            f"is for methods that send soft-labels ({', '.join(having)}), not for {lacking}, which {sends} none; "
-            f"leave it out, or choose {other}"
-        )
-    return f"is for {', '.join(having)}, and not for {lacking}; leave it out, or choose {other}"
+        why = f"is for methods that send soft-labels ({', '.join(having)}), not for {lacking}, which {sends} none"
+    return f"{why}; leave it out, or choose {other}"
 
 
 def configs(methods: Sequence[Entry[Any]], given: Mapping[str, Any]) -> tuple[Config, list[object]]:
@@ -147,7 +145,3 @@ def check_machine(config: Config) -> None:
 def new_directory(given: Path | None, name: str) -> Path:
     """The directory asked for, or a new one named for the time."""
     return given if given is not None else Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-
-
-def _sends_no_labels(method: Entry[Any]) -> bool:
-    return not method.build(method.config()).uses_public

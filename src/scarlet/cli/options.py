@@ -17,9 +17,6 @@ from typing_extensions import Doc
 from scarlet.errors import ConfigError, unknown
 from scarlet.experiment.flat import choices_of, from_file, from_text, kinds_of
 
-# The name of an option that is not known -> why these methods do not have it, if others do.
-Whose = Callable[[str], str | None]
-
 _METAVARS = {int: "INT", float: "FLOAT", str: "NAME", Path: "PATH", tuple: "INT,INT,..."}
 
 
@@ -58,10 +55,8 @@ def options_of(*types: type) -> dict[str, Option]:
     for each in types:
         hints = get_type_hints(each, include_extras=True)
         for item in fields(each):
-            default = None if item.default is MISSING else item.default
-            found.setdefault(
-                item.name, Option(item.name, hints[item.name], default, help_text(hints[item.name], default))
-            )
+            hint, default = hints[item.name], None if item.default is MISSING else item.default
+            found.setdefault(item.name, Option(item.name, hint, default, help_text(hint, default)))
     return found
 
 
@@ -81,22 +76,25 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How a command is called, what it does, and its options."""
+    """How a command is called, what it does, and its options; words before them only where the usage shows some."""
 
     usage: str
     about: str
     options: Mapping[str, Option]
-    whose: Whose = lambda name: None
+    whose: Callable[[str], str | None] = lambda name: None  # unknown option -> why it is not here, if methods have it
 
-    def parse(self, arguments: Sequence[str]) -> dict[str, Any]:
-        """The options that were given, on the command line or in the file that --config names, and no others."""
-        if "--help" in arguments:
+    def parse(self, arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+        """The words before the options, and the options given on the command line or in the file of --config."""
+        words, rest = split(arguments)
+        if words and self.usage == self._name:
+            raise ConfigError(f"{self._name} takes options only, got {words[0]!r}; {self._see}")
+        if "--help" in rest:
             print(self._help(), end="")
             raise SystemExit(0)
         given: dict[str, Any] = {}
-        for name, text in self._texts(list(arguments)).items():
+        for name, text in self._texts(rest).items():
             given[name] = True if text is None else from_text(flag(name), self.options[name].hint, text)
-        return given if given.get("config") is None else self._in_file(given["config"], given) | given
+        return words, given if given.get("config") is None else self._in_file(given["config"], given) | given
 
     def _texts(self, words: list[str]) -> dict[str, str | None]:
         """What was typed for each option; None for a switch."""
@@ -149,8 +147,12 @@ class Command:
         return parser.format_help()
 
     @property
+    def _name(self) -> str:
+        return " ".join(self.usage.split()[:2])
+
+    @property
     def _see(self) -> str:
-        return f"see {' '.join(self.usage.split()[:2])} --help"
+        return f"see {self._name} --help"
 
 
 def method_in(arguments: Sequence[str]) -> list[str]:

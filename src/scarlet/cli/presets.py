@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from scarlet.cli.options import AsJson, Command, flag, options_of, split
+from scarlet.cli.options import AsJson, Command, flag, options_of
 from scarlet.errors import ConfigError
 from scarlet.presets import PRESETS, Preset, find
 
@@ -25,12 +25,11 @@ _OWN = (
 
 def main(argv: Sequence[str]) -> int:
     """List the presets, or show one."""
-    words, rest = split(argv)
     about = (
         "List the presets of 'scarlet run' and 'scarlet compare', or show all option values of one. "
         "The command line overrides --config, --config overrides the preset, and the preset overrides the defaults."
     )
-    given = Command("scarlet presets [NAME]", about, options_of(AsJson)).parse(rest)
+    words, given = Command("scarlet presets [NAME]", about, options_of(AsJson)).parse(argv)
     if len(words) > 1:
         raise ConfigError(f"scarlet presets takes one NAME or none, got {len(words)}: {' '.join(words)}")
     shown = find(words[0]) if words else None
@@ -59,8 +58,7 @@ def _list() -> None:
     lines.append("'scarlet presets NAME' shows all values of one; 'scarlet run METHOD --preset NAME' uses it")
     screen = console()
     screen.print(data, methods)
-    for line in lines:
-        screen.print(line, highlight=False)
+    screen.print("\n".join(lines), highlight=False)
 
 
 def _values(preset: Preset, method: str, options: Iterable[str]) -> str:
@@ -90,10 +88,6 @@ def _show(preset: Preset) -> None:
 
 def _value(value: object) -> str:
     """A value as one would type it; a switch, which takes none, is yes or no."""
-    match value:
-        case None:
-            return "-"
-        case bool():
-            return "yes" if value else "no"
-        case _:
-            return str(value)
+    if value is None:
+        return "-"
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
-from scarlet.cli.options import Command, options_of, split
+from scarlet.cli.options import Command, options_of
 from scarlet.errors import ConfigError
 
 
@@ -22,9 +22,8 @@ class Output:
 
 def main(argv: Sequence[str]) -> int:
     """Write the page."""
-    words, rest = split(argv)
     about = "One page about finished or interrupted runs; DIR is the directory of a run or of a comparison."
-    given = Command("scarlet report DIR...", about, options_of(Output)).parse(rest)
+    words, given = Command("scarlet report DIR...", about, options_of(Output)).parse(argv)
     if not words:
         raise ConfigError("scarlet report takes the directories of runs before the options, got none")
 

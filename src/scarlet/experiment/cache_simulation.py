@@ -37,9 +37,8 @@ class SimulateConfig:
             raise ConfigError("durations must name at least one value of D, got none; 25,50,100 would do")
         for duration in self.durations:
             Duration(duration, self.on_expiry)
-        for name in ("public_size", "public_per_round", "rounds"):
-            check_at_least(name, getattr(self, name), 1)
-        check_at_least("seed", self.seed, 0)
+        check_at_least(1, self, "public_size", "public_per_round", "rounds")
+        check_at_least(0, self, "seed")
         check_per_round(self.public_per_round, self.public_size)
 
 

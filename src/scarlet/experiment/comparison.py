@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -15,7 +15,7 @@ from scarlet.experiment.federation import prepare
 from scarlet.experiment.flat import flatten, unflatten
 from scarlet.experiment.round_log import Watcher
 from scarlet.experiment.run import run
-from scarlet.experiment.run_directory import check_free, finished, make, write_json
+from scarlet.experiment.run_directory import check_free, complete_page, finished, make, write_json, write_page
 from scarlet.methods.registry import check_method, entry_of
 from scarlet.models.registry import ModelFactory
 from scarlet.records import RunResult
@@ -24,8 +24,8 @@ PLAN = "comparison.json"  # the runs of a comparison, so that it can be resumed
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
-    """One run of a comparison."""
+class Planned:
+    """One run of a comparison, in a directory of that name."""
 
     directory: str
     method: object
@@ -42,9 +42,9 @@ def compare(
     model: ModelFactory | None = None,
     watchers: Sequence[Watcher] = (),
 ) -> list[RunResult]:
-    """Run each method under each seed; `methods` are config objects. Ctrl-C ends it with the rounds so far.
+    """Run each method under each seed; `methods` are config objects. Ctrl-C ends it with the results so far.
 
-    With `out`, it holds a directory for each run, and a summary.json of all.
+    With `out`, it holds a directory for each run, a summary.json of all and a report.html over all.
     """
     if not methods or not seeds:
         raise ConfigError("a comparison needs at least one method and one seed")
@@ -52,44 +52,38 @@ def compare(
         raise ConfigError(f"seeds must differ, got {','.join(map(str, seeds))}; each is one repetition")
     for method in methods:
         check_method(entry_of(method).build(method), config.asked)
+    names = [entry_of(method).name for method in methods]
+    # Numbered where one occurs several times with different options.
+    names = [f"{name}-{at + 1}" if names.count(name) > 1 else name for at, name in enumerate(names)]
     planned = [
-        _Planned(f"{name}-seed{seed}", method, replace(config, seed=seed))
-        for seed, (method, name) in product(seeds, zip(methods, _names(methods), strict=True))
+        Planned(f"{name}-seed{seed}", method, replace(config, seed=seed))
+        for seed, (method, name) in product(seeds, zip(methods, names, strict=True))
     ]
     if out is not None:
         check_free(out)
         prepare(planned[0].config, data, model)  # a mistake in the options is refused before anything is written
         plan = [{"directory": each.directory, **flatten(each.method, each.config)} for each in planned]
         write_json(make(out) / PLAN, {"runs": plan})
-    return _run_all(planned, out, data, model, watchers)
+    return run_all(planned, out, data, model, watchers)
 
 
-def resume_comparison(out: Path, *, workers: int | None = None, watchers: Sequence[Watcher] = ()) -> list[RunResult]:
-    """Finish a comparison that was interrupted: finished runs are kept, and the unfinished one is resumed."""
-    planned = []
-    for table in read_plan(out):
-        method, config = unflatten(table, str(out / PLAN))
-        config = config if workers is None else replace(config, workers=workers)
-        planned.append(_Planned(str(table["directory"]), method, config))
-    return _run_all(planned, out, None, None, watchers)
-
-
-def read_plan(out: Path) -> list[dict[str, object]]:
-    """The runs of a comparison: the directory and the options of each."""
+def read_plan(out: Path, changed: Mapping[str, object]) -> list[Planned]:
+    """The runs of the comparison in a directory, with some of their options changed."""
     try:
-        runs: list[dict[str, object]] = json.loads((out / PLAN).read_text())["runs"]
+        runs = json.loads((out / PLAN).read_text())["runs"]
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{out / PLAN} cannot be read ({error}); start the comparison again") from None
-    return runs
+    return [Planned(str(table["directory"]), *unflatten({**table, **changed}, str(out / PLAN))) for table in runs]
 
 
-def _run_all(
-    planned: Sequence[_Planned],
+def run_all(
+    planned: Sequence[Planned],
     out: Path | None,
-    data: Data | None,
-    model: ModelFactory | None,
-    watchers: Sequence[Watcher],
+    data: Data | None = None,
+    model: ModelFactory | None = None,
+    watchers: Sequence[Watcher] = (),
 ) -> list[RunResult]:
+    """Run what was planned: in `out`, runs that are finished are kept, and one that has begun is resumed."""
     results: list[RunResult] = []
     for each in planned:
         directory = None if out is None else out / each.directory
@@ -99,18 +93,14 @@ def _run_all(
             result = run(
                 each.method, each.config, out=directory, resume=begun, data=data, model=model, watchers=watchers
             )
+        complete_page(result)
         results.append(result)
         if result.interrupted:
             break
     if out is not None:
         write_json(out / "summary.json", {"runs": [_summary(result) for result in results]})
+        write_page(results, out)
     return results
-
-
-def _names(methods: Sequence[object]) -> list[str]:
-    """A name for each method, numbered where one occurs several times with different options."""
-    names = [entry_of(method).name for method in methods]
-    return [f"{name}-{at + 1}" if names.count(name) > 1 else name for at, name in enumerate(names)]
 
 
 def _summary(result: RunResult) -> dict[str, object]:

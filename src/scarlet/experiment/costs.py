@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from typing_extensions import Doc
 
 from scarlet.arrays import Index, Labels, Values
-from scarlet.config import check_at_least, check_participation, check_per_round
+from scarlet.config import build, check_at_least, check_participation, check_per_round
 from scarlet.errors import ConfigError
 from scarlet.job import Job, Result
 from scarlet.methods.caching import Expiry
@@ -61,14 +61,11 @@ class CostsConfig:
     seed: Annotated[int, Doc("random seed of all draws")] = 0
 
     def __post_init__(self) -> None:
-        for name in ("clients", "public_size", "public_per_round"):
-            check_at_least(name, getattr(self, name), 1)
-        check_at_least("rounds", self.rounds, 2)  # the first is left out of the means
-        check_at_least("classes", self.classes, 2)
-        check_at_least("seed", self.seed, 0)
+        check_at_least(1, self, "clients", "public_size", "public_per_round", "model_size")
+        check_at_least(2, self, "rounds", "classes")  # the first round is left out of the means
+        check_at_least(0, self, "seed")
         check_per_round(self.public_per_round, self.public_size)
         check_participation(self.participation)
-        check_at_least("model_size", self.model_size, 1)
         if not 0 <= self.kept_share <= 1:
             raise ConfigError(f"kept_share must be from 0 to 1, got {self.kept_share}; the paper's cost implies 0.808")
         if self.others_duration < 0:
@@ -210,23 +207,12 @@ def _cost(entry: Entry[Any], config: CostsConfig) -> Cost:
     if entry.name != "scarlet":
         given["cache_duration"] = config.others_duration
     given["assign"] = "client" if config.others_duration else config.assign
-    chosen = {field.name: given[field.name] for field in fields(entry.config) if field.name in given}
-    method: Method = entry.build(entry.config(**chosen))
-    agreement = Agreement(
-        clients=config.clients,
-        public_size=config.public_size,
-        public_per_round=config.public_per_round,
-        classes=config.classes,
-        seed=config.seed,
-    )
+    method: Method = entry.build(build(entry.config, given))
+    agreement: Agreement = build(Agreement, given)
+    participation = Participation(config.participation)
+    kept = config.kept_share if entry.name == "selective-fd" else 1.0
     traffic = play(
-        method,
-        agreement,
-        config.rounds,
-        config.codec,
-        Participation(config.participation),
-        kept_share=config.kept_share if entry.name == "selective-fd" else 1.0,
-        model_size=config.model_size,
+        method, agreement, config.rounds, config.codec, participation, kept_share=kept, model_size=config.model_size
     )
     return Cost(
         method=entry.name,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass
+from contextlib import suppress
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -42,17 +43,13 @@ def unflatten(table: Mapping[str, object], where: str) -> tuple[object, Config]:
     name = table.get("method")
     if not isinstance(name, str):
         raise ConfigError(f"{where} names no method; is it the config.json of a run?")
-    own = entry(name).config
-    return own(**_fields(own, table, where)), Config(**_fields(Config, table, where))
+    return _read(entry(name).config, table, where), _read(Config, table, where)
 
 
-def _fields(kind: type, table: Mapping[str, object], where: str) -> dict[str, Any]:
+def _read(kind: type, table: Mapping[str, object], where: str) -> Any:
     hints = get_type_hints(kind, include_extras=True)
-    return {
-        field.name: from_file(f"{field.name} in {where}", hints[field.name], table[field.name])
-        for field in fields(kind)
-        if field.name in table
-    }
+    given = {name: from_file(f"{name} in {where}", hint, table[name]) for name, hint in hints.items() if name in table}
+    return kind(**given)
 
 
 def from_file(name: str, hint: Any, value: object) -> Any:
@@ -82,16 +79,12 @@ def from_text(name: str, hint: Any, text: str) -> Any:
     if choices:
         check_choice(name, text, choices)
         return text
-    try:
-        for kind in (int, float, Path):
+    with suppress(ValueError):
+        for kind in (int, float, Path, str):
             if kind in kinds:
                 return kind(text)
         if tuple in kinds:
             return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise _wrong(name, kinds, text) from None
-    if str in kinds:
-        return text
     raise _wrong(name, kinds, text)
 
 

@@ -44,8 +44,9 @@ def run(
 ) -> RunResult:
     """Run one method; `method` is its config object, such as ScarletConfig(beta=2).
 
-    Ctrl-C ends the run after its last whole round, with all that was done until then. `resume` goes on from the last
-    checkpoint in `out`. `transport` makes the transport; a benchmark may pass one that keeps time.
+    With `out`, that directory holds the results and a page about them. Ctrl-C ends the run after its last whole round,
+    with the results so far. `resume` continues from the last checkpoint in `out`. `transport` makes the transport; a
+    benchmark may pass one that measures time.
     """
     directory = None if out is None else RunDirectory(out, resume=resume)
     method, make = assemble(method, config.uplink_bits, config.downlink_bits)

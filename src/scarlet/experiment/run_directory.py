@@ -1,4 +1,4 @@
-"""The directory of a run: config.json, metrics.jsonl, ledger.csv, summary.json, the server's weights, partition.svg."""
+"""The directory of a run: config.json, metrics.jsonl, ledger.csv, summary.json, weights, partition.svg, report.html."""
 
 from __future__ import annotations
 
@@ -68,6 +68,21 @@ def finished(directory: Path) -> RunResult | None:
     return None if result.interrupted else result
 
 
+def write_page(results: Sequence[RunResult], directory: Path) -> None:
+    """Write report.html about some runs, with the data partition of the first."""
+    from scarlet.report.page import write_report  # plotly is slow to load, and only needed here
+
+    assert results[0].directory is not None
+    figure = results[0].directory / "partition.svg"
+    write_report(results, directory / "report.html", partition_svg=figure.read_text() if figure.exists() else None)
+
+
+def complete_page(result: RunResult) -> None:
+    """Write the page of a finished run that was killed before it wrote its page."""
+    if result.directory is not None and not (result.directory / "report.html").exists():
+        write_page([result], result.directory)
+
+
 class RunDirectory:
     """A watcher that writes a run as it goes: each round is on disk before the next is over."""
 
@@ -101,29 +116,26 @@ class RunDirectory:
     def round(self, record: RoundRecord, ledger: Ledger) -> None:
         """Append a round to metrics.jsonl, and its bytes for each client to ledger.csv."""
         try:
-            self._append(record, ledger)
+            with (self.path / "metrics.jsonl").open("a") as file:
+                file.write(json.dumps(asdict(record)) + "\n")
+            with (self.path / "ledger.csv").open("a", newline="") as file:
+                rows = csv.writer(file, lineterminator="\n")
+                for client, columns in sorted(ledger.by_client().items()):
+                    counts = [n for name in COLUMNS for n in (columns[name].payload, columns[name].frame)]
+                    rows.writerow([record.round, client, *counts])
         except OSError as error:
-            raise ScarletError(
-                f"cannot write to {self.path}: {error.strerror}; make room, then run 'scarlet resume {self.path}'"
-            ) from error
-
-    def _append(self, record: RoundRecord, ledger: Ledger) -> None:
-        with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(asdict(record)) + "\n")
-        with (self.path / "ledger.csv").open("a", newline="") as file:
-            rows = csv.writer(file, lineterminator="\n")
-            for client, columns in sorted(ledger.by_client().items()):
-                counts = [n for name in COLUMNS for n in (columns[name].payload, columns[name].frame)]
-                rows.writerow([record.round, client, *counts])
+            remedy = f"make room, then run 'scarlet resume {self.path}'"
+            raise ScarletError(f"cannot write to {self.path}: {error.strerror}; {remedy}") from error
 
     def finish(self, result: RunResult, weights: Weights | None) -> None:
-        """Write the server's weights and, last, the summary: a run that has a summary is finished."""
+        """Write the server's weights, then the summary, which makes a run a finished one, and the page about it."""
         from safetensors.torch import save
 
         if weights is not None:
             content = save({name: value.cpu().contiguous() for name, value in weights.items()})
             (self.path / "server.safetensors").write_bytes(content)
         write_json(self.path / "summary.json", {"method": result.method, "title": result.title, **result.summary})
+        write_page([result], self.path)
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import numpy as np
 from typing_extensions import Doc
 
+from scarlet.arrays import Index
 from scarlet.methods.caching import Caching
 from scarlet.methods.parts.aggregate import mean
-from scarlet.methods.parts.select import fixed
 from scarlet.protocol.cache import Duration
 from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.method import Method
 from scarlet.protocol.unchanged import Unchanged
 from scarlet.protocol.uplink.delta import DeltaLabels
 from scarlet.protocol.uplink.labels import SoftLabels
-from scarlet.rng import draw
+from scarlet.rng import draw, stream
 from scarlet.wire.quantise import RAW_BITS, check_bits
 
 
@@ -40,6 +41,11 @@ class CfdConfig(Caching):
         check_bits("uplink_bits", self.uplink_bits)
         check_bits("downlink_bits", self.downlink_bits)
         cfd(self)
+
+
+def fixed(rng: np.random.Generator, population: int, size: int) -> Index:
+    """The same random samples in every round."""
+    return draw(stream(0, "server", purpose="fixed subset"), population, size)
 
 
 def cfd(config: CfdConfig) -> Method:

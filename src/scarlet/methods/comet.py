@@ -9,8 +9,7 @@ from typing_extensions import Doc
 
 from scarlet.errors import ConfigError
 from scarlet.methods.caching import Caching
-from scarlet.methods.parts.choose import nearest
-from scarlet.methods.parts.clusters import clustered
+from scarlet.methods.parts.clusters import clustered, nearest
 from scarlet.protocol.downlink.personal import Personal
 from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.method import Method

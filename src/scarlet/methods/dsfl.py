@@ -8,7 +8,7 @@ from typing import Annotated
 from typing_extensions import Doc
 
 from scarlet.methods.parts.aggregate import era
-from scarlet.methods.parts.robust import Average, average
+from scarlet.methods.parts.robust import Average, Trim, average
 from scarlet.protocol.method import Method
 
 
@@ -20,10 +20,8 @@ class DsflConfig:
         float,
         Doc("temperature T of ERA; smaller sharpens the mean soft-labels more, and more classes need a smaller T"),
     ] = 0.1
-    average: Annotated[
-        Average, Doc("aggregate of the clients' soft-labels; median and trimmed are robust against false ones")
-    ] = "mean"
-    trim: Annotated[float, Doc("fraction that the trimmed mean discards at each end")] = 0.2
+    average: Average = "mean"
+    trim: Trim = 0.2
 
     def __post_init__(self) -> None:
         dsfl(self)

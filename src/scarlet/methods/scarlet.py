@@ -9,7 +9,7 @@ from typing_extensions import Doc
 
 from scarlet.methods.caching import Expiry
 from scarlet.methods.parts.aggregate import power
-from scarlet.methods.parts.robust import Average, average
+from scarlet.methods.parts.robust import Average, Trim, average
 from scarlet.protocol.cache import Duration
 from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.method import Method
@@ -23,10 +23,8 @@ class ScarletConfig:
         float, Doc("exponent of Enhanced ERA; larger sharpens the mean soft-labels more, 1 leaves them unchanged")
     ] = 1.5
     cache_duration: Annotated[int, Doc("D, rounds for which a cached soft-label is reused; 0: never")] = 30
-    average: Annotated[
-        Average, Doc("aggregate of the clients' soft-labels; median and trimmed are robust against false ones")
-    ] = "mean"
-    trim: Annotated[float, Doc("fraction that the trimmed mean discards at each end")] = 0.2
+    average: Average = "mean"
+    trim: Trim = 0.2
     on_expiry: Expiry = "refresh"
 
     def __post_init__(self) -> None:

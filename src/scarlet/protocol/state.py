@@ -22,7 +22,7 @@ import numpy as np
 
 from scarlet.arrays import Array
 
-_TEXT = "(text)"  # the name of a text; `_below` gives it to nothing else
+_TEXT = "(text)"  # the name of a text, which no field has and no quoted key
 _ELSEWHERE = 0  # stands in a text for what is saved under its path
 _PLAIN = (NoneType, bool, int, float, str)  # what a text can have
 
@@ -85,7 +85,7 @@ def _pack(hint: Any, value: Any, path: str, arrays: dict[str, Array], by_client:
         parts = zip(value, _elements(of), strict=False)
         return [_pack(its, part, _below(path, at), arrays, by_client) for at, (part, its) in enumerate(parts)]
     if of[0] is str or by_client is None:
-        return {key: _pack(of[1], part, _below(path, key), arrays, by_client) for key, part in value.items()}
+        return {key: _pack(of[1], part, _below(path, _quoted(key)), arrays, by_client) for key, part in value.items()}
     for client, part in value.items():
         own, below = by_client.setdefault(client, {}), _below(path, client)
         own[f"{below}.{_TEXT}"] = _text(_pack(of[1], part, below, own, None))
@@ -113,7 +113,9 @@ def _unpack(hint: Any, current: Any, tree: Any, path: str, arrays: Mapping[str, 
         parts = zip(tree, _elements(of), strict=False)
         return kind(_unpack(its, None, part, _below(path, at), arrays) for at, (part, its) in enumerate(parts))
     if isinstance(tree, dict):
-        return {of[0](key): _unpack(of[1], None, part, _below(path, key), arrays) for key, part in tree.items()}
+        return {
+            of[0](key): _unpack(of[1], None, part, _below(path, _quoted(key)), arrays) for key, part in tree.items()
+        }
     texts = {client: _tree(arrays[f"{_below(path, client)}.{_TEXT}"]) for client in tree}
     return {client: _unpack(of[1], None, text, _below(path, client), arrays) for client, text in texts.items()}
 
@@ -122,13 +124,18 @@ def _kind(hint: Any, value: object) -> tuple[Any, tuple[Any, ...]]:
     """The type that is declared for a value, and of what it is; for `X | None` the value decides."""
     if hint is Any:
         return type(value), ()
-    of = get_args(hint)
-    if get_origin(hint) not in (Union, UnionType):
-        return get_origin(hint) or hint, of
-    if value is None and NoneType in of:
-        return NoneType, ()
+    kind, of, optional = _declared(hint)
+    return (NoneType, ()) if optional and value is None else (kind, of)
+
+
+@cache
+def _declared(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
+    """A declared type, of what it is, and whether None is declared beside it."""
+    kind, of = get_origin(hint) or hint, get_args(hint)
+    if kind not in (Union, UnionType):
+        return kind, of, False
     rest = [each for each in of if each is not NoneType]
-    return _kind(rest[0], value) if len(rest) == 1 else (hint, ())
+    return (*_declared(rest[0])[:2], len(rest) < len(of)) if len(rest) == 1 else (hint, (), False)
 
 
 def _fits(value: Any, kind: Any, of: tuple[Any, ...]) -> bool:
@@ -167,9 +174,12 @@ def _elements(of: tuple[Any, ...]) -> Iterable[Any]:
 
 
 def _below(path: str, name: object) -> str:
-    """The path of a part; a dot or a bracket in a key is quoted."""
-    part = quote(str(name), "", errors="surrogatepass").replace(".", "%2E")
-    return f"{path}.{part}" if path else part
+    return f"{path}.{name}" if path else str(name)
+
+
+def _quoted(key: object) -> str:
+    """A key as a part of a path, without a dot or a bracket."""
+    return quote(str(key), "", errors="surrogatepass").replace(".", "%2E")
 
 
 def _text(tree: Any) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from scarlet.records import RoundRecord, RunResult
+from scarlet.records import RunResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,7 @@ class Count:
 PAYLOAD = Count("payload", "payload", "bytes of payload, the method's own content")
 COUNTS = (
     PAYLOAD,
-    Count(
-        "framed",
-        "with frames",
-        "bytes of payload and frames",
-        up=("uplink_frame_bytes",),
-        down=("downlink_frame_bytes",),
-    ),
+    Count("framed", "with frames", "bytes of payload and frames", ("uplink_frame_bytes",), ("downlink_frame_bytes",)),
     Count(
         "carried",
         "total",
@@ -42,18 +36,9 @@ def counted(run: RunResult, count: Count) -> RunResult:
     """The run, with these bytes counted as its traffic."""
     rounds, extra = [], 0
     for record in run.rounds:
-        up, down = _sum(record, count.up), _sum(record, count.down)
-        extra += up + down
-        rounds.append(
-            replace(
-                record,
-                uplink_bytes=record.uplink_bytes + up,
-                downlink_bytes=record.downlink_bytes + down,
-                cumulative_bytes=record.cumulative_bytes + extra,
-            )
-        )
+        up = record.uplink_bytes + sum(getattr(record, column) for column in count.up)
+        down = record.downlink_bytes + sum(getattr(record, column) for column in count.down)
+        extra += up + down - record.uplink_bytes - record.downlink_bytes
+        cumulative = record.cumulative_bytes + extra
+        rounds.append(replace(record, uplink_bytes=up, downlink_bytes=down, cumulative_bytes=cumulative))
     return replace(run, rounds=rounds)
-
-
-def _sum(record: RoundRecord, columns: tuple[str, ...]) -> int:
-    return sum(getattr(record, column) for column in columns)

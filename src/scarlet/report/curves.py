@@ -78,6 +78,4 @@ def _mean(value: Floats) -> Floats:
 
 def _divide(total: Floats, count: Integers) -> Floats:
     """The quotient, NaN where nothing was counted."""
-    quotient = np.full(total.shape, np.nan)
-    np.divide(total, count, out=quotient, where=count > 0)
-    return quotient
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

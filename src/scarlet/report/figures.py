@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 import plotly.graph_objects as go
 import plotly.io
 
 from scarlet.report.curves import Curve, Floats, Integers, curve
-from scarlet.report.markup import escape
 from scarlet.report.panels import Panel
 from scarlet.report.summary import last_rounds, over_seeds
 from scarlet.report.variants import Variant
@@ -20,7 +20,7 @@ from scarlet.report.variants import Variant
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 DASHES = ("solid", "dash", "dot")
 
-LOGARITHMIC_FROM = 10  # times as many megabytes as the thriftiest method
+LOGARITHMIC_FROM = 10  # times as many megabytes as the thriftiest method that sends any
 
 # Readable on white and on black, for a downloaded image; on the page the style sheet overrides it.
 GREY = "#7a7a7a"
@@ -59,54 +59,38 @@ def draw(panel: Panel, variants: Sequence[Variant], name: str) -> str | None:
     curves = [curve(variant.runs, panel.quantity) for variant in variants]
     if not any(np.isfinite(drawn.mean).any() for drawn in curves):
         return None
-    totals = [_traffic(drawn) for drawn in curves]
-    widest = max(totals)
-    logarithmic = panel.against == "megabytes" and _far_apart(totals)
-    least = min((_first(drawn) for drawn in curves if _traffic(drawn)), default=0.0) if logarithmic else 0.0
+    totals = [float(np.nanmax(drawn.megabytes, initial=0.0)) for drawn in curves]
+    sent, widest = [total for total in totals if total], max(totals)
+    # Where some methods send that much more than others, a linear axis would hide the others.
+    logarithmic = panel.against == "megabytes" and widest > LOGARITHMIC_FROM * min(sent, default=widest)
+    least = min(float(value) for drawn in curves for value in drawn.megabytes if value > 0) if logarithmic else 0.0
     traces = []
-    for position, (variant, drawn) in enumerate(zip(variants, curves, strict=True)):
-        if panel.against == "megabytes" and _traffic(drawn) == 0 < widest:
+    for position, (variant, drawn, total) in enumerate(zip(variants, curves, totals, strict=True)):
+        if panel.against == "megabytes" and total == 0 < widest:
             traces += _level(variant, position, panel, least, widest)
         else:
-            traces += _band(drawn, position, panel)
-            traces += _line(variant, drawn, position, panel)
+            traces += [*_band(drawn, position, panel), _line(variant, drawn, position, panel)]
     figure = go.Figure(data=traces, layout=_layout(panel, logarithmic))
     return str(plotly.io.to_html(figure, full_html=False, include_plotlyjs=False, div_id=name, config=CONFIG))
 
 
-def _traffic(drawn: Curve) -> float:
-    return max((float(value) for value in drawn.megabytes if np.isfinite(value)), default=0.0)
-
-
-def _first(drawn: Curve) -> float:
-    return min((float(value) for value in drawn.megabytes if value > 0), default=0.0)
-
-
-def _far_apart(totals: Sequence[float]) -> bool:
-    """Whether some methods send so much more than others that a linear axis would hide those."""
-    sent = [total for total in totals if total]
-    return bool(sent) and max(sent) > LOGARITHMIC_FROM * min(sent)
-
-
-def _line(variant: Variant, drawn: Curve, position: int, panel: Panel) -> list[go.Scatter]:
+def _line(variant: Variant, drawn: Curve, position: int, panel: Panel) -> go.Scatter:
     stretches = drawn.stretches()
     # Without a marker, a point between two gaps would not be seen.
     marked = sum(map(len, stretches)) <= 30 or any(len(stretch) == 1 for stretch in stretches)
     place = "%{x:.3~f} MB, round %{customdata}" if panel.against == "megabytes" else "round %{x}"
-    return [
-        go.Scatter(
-            x=_join([_across(drawn, panel)[stretch] for stretch in stretches]),
-            y=_join([drawn.mean[stretch] / panel.unit for stretch in stretches]),
-            customdata=_join([drawn.rounds[stretch] for stretch in stretches]),
-            mode="lines+markers" if marked else "lines",
-            line={"color": stroke(position).colour, "dash": stroke(position).dash, "width": 2},
-            marker={"size": 5},
-            # Plotly reads some HTML in names.
-            name=escape(variant.name),
-            legendgroup=str(position),
-            hovertemplate=place + ": %{y:.3~f}",
-        )
-    ]
+    return go.Scatter(
+        x=_join([_across(drawn, panel)[stretch] for stretch in stretches]),
+        y=_join([drawn.mean[stretch] / panel.unit for stretch in stretches]),
+        customdata=_join([drawn.rounds[stretch] for stretch in stretches]),
+        mode="lines+markers" if marked else "lines",
+        line={"color": stroke(position).colour, "dash": stroke(position).dash, "width": 2},
+        marker={"size": 5},
+        # Plotly reads some HTML in names.
+        name=escape(variant.name),
+        legendgroup=str(position),
+        hovertemplate=place + ": %{y:.3~f}",
+    )
 
 
 def _band(drawn: Curve, position: int, panel: Panel) -> list[go.Scatter]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from importlib import resources
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from scarlet.errors import ScarletError
 from scarlet.records import LAST_ROUNDS, RunResult
 from scarlet.report.counts import COUNTS, PAYLOAD, Count, counted
 from scarlet.report.figures import draw, stroke
-from scarlet.report.markup import escape
 from scarlet.report.panels import ROUND_BY_ROUND, TRADE_OFF, Panel
 from scarlet.report.summary import summarise
 from scarlet.report.tables import options_table, sentence, summary_table
@@ -65,7 +65,10 @@ def _page(by_count: Mapping[Count, Sequence[Variant]], partition_svg: str | None
     yield from _panels("rounds", ROUND_BY_ROUND, by_count)
     yield "</section>"
     if partition_svg is not None:
-        yield from _partition(partition_svg)
+        yield "<h2>Data partition</h2>\n<figure>"
+        yield "<figcaption>Private training images of each client and class.</figcaption>"
+        # An SVG file starts with an XML declaration, which has no place within HTML.
+        yield f'<div class="partition">{partition_svg[partition_svg.find("<svg") :]}</div>\n</figure>'
     yield "<details>\n<summary>Options</summary>"
     yield '<p class="quiet">Options that differ between the methods come first and are set apart.</p>'
     yield f'<div class="scroll">\n{options_table(variants)}\n</div>\n</details>'
@@ -93,11 +96,9 @@ def _shown_for(count: Count) -> str:
 
 
 def _how_to_read(target: float | None, count: Count) -> str:
-    reached = (
-        "there is no target that all methods reach"
-        if target is None
-        else f"{target:.2f} is the largest multiple of 0.05 that every server model reaches in its mean curve"
-    )
+    reached = "there is no target that all methods reach"
+    if target is not None:
+        reached = f"{target:.2f} is the largest multiple of 0.05 that every server model reaches in its mean curve"
     return (
         f"Accuracy is the mean of the last {LAST_ROUNDS} evaluated rounds, ± one standard deviation over "
         "seeds. All other numbers are means over seeds. "
@@ -107,10 +108,8 @@ def _how_to_read(target: float | None, count: Count) -> str:
 
 def _legend(variants: Sequence[Variant]) -> Iterator[str]:
     seeds = max(len(variant.runs) for variant in variants)
-    lines = {
-        1: "Each line is one run.",
-        2: "Lines are means over seeds, and bands span the two seeds.",
-    }.get(seeds, "Lines are means over seeds, and bands are ± one standard deviation (the span, for two seeds).")
+    bands = "span the two seeds" if seeds == 2 else "are ± one standard deviation (the span, for two seeds)"
+    lines = "Each line is one run." if seeds == 1 else f"Lines are means over seeds, and bands {bands}."
     yield f'<p class="quiet">{lines} Choose a method to hide or show it in all figures.</p>'
     yield '<div class="legend">'
     for position, variant in enumerate(variants):
@@ -131,13 +130,6 @@ def _panels(layout: str, panels: Sequence[Panel], by_count: Mapping[Count, Seque
                 caption = f"<figcaption><b>{panel.title}</b>{panel.caption}</figcaption>"
                 yield f"<figure{shown}>\n{caption}\n{plot}\n</figure>"
     yield "</div>"
-
-
-def _partition(svg: str) -> Iterator[str]:
-    yield "<h2>Data partition</h2>\n<figure>"
-    yield "<figcaption>Private training images of each client and class.</figcaption>"
-    # An SVG file starts with an XML declaration, which has no place within HTML.
-    yield f'<div class="partition">{svg[svg.find("<svg") :]}</div>\n</figure>'
 
 
 def _packaged(name: str) -> str:

@@ -10,85 +10,59 @@ from scarlet.report.curves import MEGABYTE
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One plot: which quantity it shows, against what, and how to read it."""
+    """One plot: which quantity it shows, how to read it, and what it is drawn against."""
 
     id: str
+    quantity: str
     title: str
     caption: str
-    quantity: str
-    against: Literal["megabytes", "round"]
-    unit: float = 1.0
-    from_zero: bool = True
+    against: Literal["megabytes", "round"] = "round"
+
+    @property
+    def unit(self) -> float:
+        return MEGABYTE if self.quantity.endswith("_bytes") else 1.0
+
+    @property
+    def from_zero(self) -> bool:
+        return not self.quantity.endswith("_accuracy")
 
     @property
     def shows_traffic(self) -> bool:
         """Whether it depends on which bytes are counted."""
-        return self.against == "megabytes" or self.quantity in ("uplink_bytes", "downlink_bytes")
+        return self.against == "megabytes" or self.quantity.endswith("_bytes")
 
 
 TRADE_OFF = (
     Panel(
         id="server-megabytes",
+        quantity="server_accuracy",
         title="Server accuracy against megabytes",
         caption="Higher and further left is better: more accuracy for less traffic of all clients.",
-        quantity="server_accuracy",
-        from_zero=False,
         against="megabytes",
     ),
     Panel(
         id="client-megabytes",
+        quantity="client_accuracy",
         title="Client accuracy against megabytes",
         caption="The mean over clients, read the same way; dotted: a method that sends nothing.",
-        quantity="client_accuracy",
-        from_zero=False,
         against="megabytes",
     ),
 )
 ROUND_BY_ROUND = (
-    Panel(
-        id="server-round",
-        title="Server accuracy",
-        caption="Higher is better; a steeper rise needs fewer rounds.",
-        quantity="server_accuracy",
-        from_zero=False,
-        against="round",
-    ),
-    Panel(
-        id="client-round",
-        title="Client accuracy",
-        caption="The mean over the clients; higher is better.",
-        quantity="client_accuracy",
-        from_zero=False,
-        against="round",
-    ),
+    Panel("server-round", "server_accuracy", "Server accuracy", "Higher is better; a steeper rise needs fewer rounds."),
+    Panel("client-round", "client_accuracy", "Client accuracy", "The mean over the clients; higher is better."),
     Panel(
         id="hit-ratio",
+        quantity="cache_hit_ratio",
         title="Cache hit ratio",
         caption="The share of a round's samples that were not sent again; higher saves more.",
-        quantity="cache_hit_ratio",
-        against="round",
     ),
-    Panel(
-        id="uplink",
-        title="MB a round, up",
-        caption="What all clients send to the server; lower is better.",
-        quantity="uplink_bytes",
-        against="round",
-        unit=MEGABYTE,
-    ),
-    Panel(
-        id="downlink",
-        title="MB a round, down",
-        caption="What the server sends to all clients; lower is better.",
-        quantity="downlink_bytes",
-        against="round",
-        unit=MEGABYTE,
-    ),
+    Panel("uplink", "uplink_bytes", "MB a round, up", "What all clients send to the server; lower is better."),
+    Panel("downlink", "downlink_bytes", "MB a round, down", "What the server sends to all clients; lower is better."),
     Panel(
         id="entropy",
+        quantity="mean_teacher_entropy",
         title="Mean teacher entropy",
         caption="How undecided the labels are that models learn from; 0 is certain.",
-        quantity="mean_teacher_entropy",
-        against="round",
     ),
 )

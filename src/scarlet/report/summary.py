@@ -23,6 +23,9 @@ class Estimate:
     mean: float
     deviation: float | None
 
+    def __format__(self, spec: str) -> str:
+        return f"{self.mean:{spec}}" + ("" if self.deviation is None else f" ± {self.deviation:{spec}}")
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
-from scarlet.report.markup import DASH, accuracy, decimal, escape, megabytes
-from scarlet.report.summary import Row, Summary
+from scarlet.report.summary import Estimate, Row, Summary
 from scarlet.report.variants import Variant, differing, text
+
+DASH = "–"
 
 
 def sentence(summary: Summary) -> str:
@@ -49,20 +51,20 @@ def _clause(row: Row, *, first: bool) -> str:
         reach = f"{row.name}, without a server model, {row.client_accuracy.mean:.2f} client accuracy"
     else:
         return f"{row.name} has not been evaluated yet"
-    return f"{reach} with {megabytes(row.megabytes)} MB"
+    return f"{reach} with {_megabytes(row.megabytes)} MB"
 
 
 def _line(row: Row) -> str:
     cells = (
         str(row.seeds),
-        accuracy(row.server_accuracy),
-        accuracy(row.client_accuracy),
-        megabytes(row.megabytes_up),
-        megabytes(row.megabytes_down),
-        megabytes(row.megabytes),
-        megabytes(row.megabytes_to_target),
-        decimal(row.hit_ratio, 2),
-        decimal(row.seconds, 1),
+        _decimal(row.server_accuracy, 3),
+        _decimal(row.client_accuracy, 3),
+        _megabytes(row.megabytes_up),
+        _megabytes(row.megabytes_down),
+        _megabytes(row.megabytes),
+        _megabytes(row.megabytes_to_target),
+        _decimal(row.hit_ratio, 2),
+        _decimal(row.seconds, 1),
     )
     return f'<tr><th scope="row">{escape(row.name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
 
@@ -80,3 +82,18 @@ def _values(variant: Variant, option: str) -> str:
     """The value, or all values where the runs of a variant are free to differ."""
     found = dict.fromkeys(text(run.config[option]) for run in variant.runs if option in run.config)
     return ", ".join(found) or DASH
+
+
+def _megabytes(value: float | None) -> str:
+    """About three digits, whatever the size."""
+    if value is None:
+        return DASH
+    if value >= 100:
+        return f"{value:,.0f}"
+    if value >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if value >= 1 else f"{value:.3g}"
+
+
+def _decimal(value: float | Estimate | None, digits: int) -> str:
+    return DASH if value is None else f"{value:,.{digits}f}"

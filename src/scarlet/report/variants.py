@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,10 +28,14 @@ def group(runs: Sequence[RunResult]) -> tuple[Variant, ...]:
         raise DataError("no run to report; give the directory of at least one run")
     gathered: dict[str, list[RunResult]] = {}
     for run in runs:
-        gathered.setdefault(_compared(run), []).append(run)
+        options = {option: value for option, value in run.config.items() if option not in NOT_COMPARED}
+        gathered.setdefault(json.dumps([run.method, options], sort_keys=True), []).append(run)
     firsts = [members[0] for members in gathered.values()]
     for members in gathered.values():
-        _check_seeds(members)
+        twice = [seed for seed, count in Counter(run.seed for run in members).items() if count > 1]
+        if twice:
+            name = f"{members[0].method} with seed {twice[0]}"
+            raise DataError(f"{name} is given twice with the same options; give it once")
     return tuple(Variant(_name(members[0], firsts), tuple(members)) for members in gathered.values())
 
 
@@ -45,11 +50,6 @@ def differing(configs: Sequence[Mapping[str, object]]) -> list[str]:
     return [option for option in options if len({_value(config, option) for config in configs}) > 1]
 
 
-def _compared(run: RunResult) -> str:
-    options = {option: value for option, value in run.config.items() if option not in NOT_COMPARED}
-    return json.dumps([run.method, options], sort_keys=True)
-
-
 def _value(config: Mapping[str, object], option: str) -> str | None:
     return json.dumps(config[option], sort_keys=True) if option in config else None
 
@@ -58,10 +58,3 @@ def _name(run: RunResult, others: Sequence[RunResult]) -> str:
     apart = differing([other.config for other in others if other.method == run.method])
     marks = [f"{option}={text(run.config.get(option))}" for option in apart]
     return f"{run.title} ({', '.join(marks)})" if marks else run.title
-
-
-def _check_seeds(runs: Sequence[RunResult]) -> None:
-    seeds = [run.seed for run in runs]
-    for seed in seeds:
-        if seeds.count(seed) > 1:
-            raise DataError(f"{runs[0].method} with seed {seed} is given twice with the same options; give it once")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TypeVar
 
 import torch
@@ -75,17 +74,10 @@ class ServerModel:
         self._wait()
         return self._copy()
 
-    def evaluate(self) -> tuple[float, float]:
-        """Accuracy and loss on the whole test split."""
-        self._wait()
-        return self._evaluate()
-
     def __enter__(self) -> ServerModel:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
 

@@ -20,6 +20,8 @@ from scarlet.rng import stream
 from scarlet.training.engines.compiled import forward
 from scarlet.training.engines.layout import has_channels_last
 
+Loss = Callable[[Tensor, Tensor], Tensor]  # (scores, labels) -> the mean over a batch
+
 CHUNK = 100  # images in one forward pass of a prediction; fixed, so that results do not depend on the caller
 
 
@@ -38,10 +40,10 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Images with their classes, on the device."""
+    """Images with their labels, on the device."""
 
     images: Tensor  # u8[n, C, H, W], or float already scaled
-    labels: Tensor  # i64[n]
+    labels: Tensor  # i64[n], or soft-labels f32[n, N]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,30 +117,15 @@ def layers_draw_from(rng: np.random.Generator) -> Iterator[None]:
 
 def fit(model: nn.Module, samples: Samples, training: Training, rng: np.random.Generator) -> float:
     """Train on labelled samples with cross-entropy; return the mean loss of the last epoch."""
-    labels = samples.labels
-
-    def loss_of(scores: Tensor, batch: Tensor) -> Tensor:
-        return functional.cross_entropy(scores, labels.index_select(0, batch))
-
-    return _train(model, samples.images, loss_of, training, training.local_epochs, training.lr, rng)
+    return _train(model, samples, functional.cross_entropy, training.local_epochs, training.lr, training, rng)
 
 
 def distil(
-    model: nn.Module,
-    public: Tensor,
-    teacher: Labels,
-    training: Training,
-    rng: np.random.Generator,
-    weight: float = 1.0,
+    model: nn.Module, public: Tensor, teacher: Labels, training: Training, rng: np.random.Generator, weight: float = 1.0
 ) -> float:
     """Train on the loss weight x KL(teacher || model); return its mean over the last epoch."""
-    target = torch.tensor(teacher.value, device=public.device)
-
-    def loss_of(scores: Tensor, batch: Tensor) -> Tensor:
-        return weight * divergence(scores, target.index_select(0, batch))
-
-    images = some(public, teacher.index)
-    return _train(model, images, loss_of, training, training.distil_epochs, training.distil_lr, rng)
+    taught = Samples(some(public, teacher.index), torch.tensor(teacher.value, device=public.device))
+    return _train(model, taught, divergence(weight), training.distil_epochs, training.distil_lr, training, rng)
 
 
 @torch.inference_mode()
@@ -158,9 +145,11 @@ def evaluate(model: nn.Module, samples: Samples) -> tuple[float, float]:
     return float(accuracy), float(loss)
 
 
-def divergence(scores: Tensor, target: Tensor) -> Tensor:
-    """KL(target || softmax(scores)), the mean over a batch."""
-    return functional.kl_div(functional.log_softmax(scores, dim=1), target, reduction="batchmean")
+def divergence(weight: float) -> Loss:
+    """The loss weight x KL(soft-label || softmax(scores))."""
+    return lambda scores, soft_labels: (
+        weight * functional.kl_div(functional.log_softmax(scores, dim=1), soft_labels, reduction="batchmean")
+    )
 
 
 def accuracy_and_loss(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,32 +158,26 @@ def accuracy_and_loss(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _train(
-    model: nn.Module,
-    images: Tensor,
-    loss_of: Callable[[Tensor, Tensor], Tensor],
-    training: Training,
-    epochs: int,
-    lr: float,
-    rng: np.random.Generator,
+    model: nn.Module, samples: Samples, loss: Loss, epochs: int, lr: float, training: Training, rng: np.random.Generator
 ) -> float:
-    """Plain SGD on loss_of(scores, indices of the batch's images); return the mean loss of the last epoch."""
+    """Plain SGD; return the mean loss of the last epoch."""
     model.train()
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    device, count = images.device, len(images)
-    views = views_of(images, training, channels_last=has_channels_last(model))
+    device, count = samples.images.device, len(samples.images)
+    views = views_of(samples.images, training, channels_last=has_channels_last(model))
     mean_loss = float("nan")
     for _ in range(epochs):
         batches = np.split(rng.permutation(count), ends_of_batches(count, training.batch_size))
         total = torch.zeros((), device=device)
         for batch, view in zip(batches, views.batches(batches, rng), strict=True):
             scores = forward(model, scaled(view), training.batch_size)
-            loss = loss_of(scores, torch.from_numpy(batch).to(device))
-            gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+            batch_loss = loss(scores, samples.labels.index_select(0, torch.from_numpy(batch).to(device)))
+            gradients = torch.autograd.grad(batch_loss, weights, allow_unused=True)
             with torch.no_grad():
                 for weight, gradient in zip(weights, gradients, strict=True):
                     if gradient is not None:
                         weight.sub_(gradient, alpha=lr)
-            total += loss.detach() * len(batch)
+            total += batch_loss.detach() * len(batch)
         mean_loss = float(total) / count
     return mean_loss
 

@@ -21,11 +21,11 @@ import constriction
 import numpy as np
 import numpy.typing as npt
 
+from scarlet.arrays import Mask
 from scarlet.errors import MessageError
 
 Levels = npt.NDArray[np.int64]
 Small = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
 Weights = npt.NDArray[np.float64]
 
 _NONE, _ALL, _PART = 0, 1, 2  # a part is _PART + 2 (bits of its magnitude - 1) + whether it is the larger half
@@ -191,11 +191,8 @@ def decode_mask(data: bytes | memoryview, at: int, size: int) -> tuple[Mask, int
     length, at = read_varint(data, at)
     if count > size or length > len(data) - at:
         raise MessageError("the message has a mask of more samples than there are")
-    if count in (0, size):
-        mask = np.full(size, count > 0)
-        coder = _coder(data[at : at + length])
-    else:
-        coder = _coder(data[at : at + length])
+    coder, mask = _coder(data[at : at + length]), np.full(size, count > 0)
+    if 0 < count < size:
         mask = coder.decode(_chances(count, size), size).astype(np.bool_)
     if not coder.is_empty() or mask.sum() != count:
         raise MessageError("the message has a mask that is not what it announces")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scarlet.arrays import Labels, Values
-from scarlet.methods.parts.choose import nearest
+from scarlet.methods.parts.clusters import nearest
 
 
 def distributions(rng: np.random.Generator, *shape: int) -> Values:

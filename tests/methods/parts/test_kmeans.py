@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
-from scarlet.arrays import Values
+from scarlet.arrays import Mask, Values
 from scarlet.methods.parts import kmeans
-from scarlet.methods.parts.kmeans import Clusters, Mask, cluster
+from scarlet.methods.parts.kmeans import Clusters, cluster
 
 PROFILE = settings(deadline=None, max_examples=60)
 KINDS = ("even", "mixed", "peaked", "certain", "clients", "repeated")
@@ -77,7 +77,7 @@ def scikit_learn(points: Values, clusters: int, starts: int) -> float:
 
 
 def same(one: Clusters, other: Clusters) -> bool:
-    return all(getattr(one, name).tobytes() == getattr(other, name).tobytes() for name in one.__slots__)
+    return all(getattr(one, name).tobytes() == getattr(other, name).tobytes() for name in one._fields)
 
 
 def assert_sound(found: Clusters, points: Values, present: Mask, clusters: int) -> None:
@@ -152,7 +152,7 @@ def test_a_samples_clusters_do_not_depend_on_the_other_samples(seed: int, kind: 
     points, present = soft_labels(kind, 6, 12, 5, seed), some_present(6, 12, seed)
     whole = cluster(points, present, clusters)
     parts = [cluster(points[part], present[part], clusters) for part in (slice(split), slice(split, None))]
-    joined = (np.concatenate([getattr(part, name) for part in parts]) for name in Clusters.__slots__)
+    joined = (np.concatenate([getattr(part, name) for part in parts]) for name in Clusters._fields)
     assert same(whole, Clusters(*joined))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 
 from scarlet.arrays import Index, Labels
 from scarlet.errors import ConfigError
+from scarlet.methods.dsfl import DsflConfig
 from scarlet.methods.parts.aggregate import Sharpen, mean, power
 from scarlet.methods.parts.robust import Average, average
+from scarlet.methods.scarlet import ScarletConfig
 
 Rows = npt.NDArray[np.float64]
 IDENTITY: Sharpen = power(1.0)
@@ -105,3 +109,9 @@ def test_no_answer_at_all_leaves_nothing() -> None:
 def test_a_share_to_trim_outside_its_range_is_refused(trim: float) -> None:
     with pytest.raises(ConfigError, match=r"^trim must be at least 0 and less than 0.5, got "):
         average("trimmed", trim, then=IDENTITY)
+
+
+@pytest.mark.parametrize("config", [ScarletConfig, DsflConfig])
+def test_an_unknown_average_is_refused_by_its_name_and_with_the_choices(config: Callable[..., object]) -> None:
+    with pytest.raises(ConfigError, match=r"^average must be mean, median or trimmed, got 'mode'$"):
+        config(average="mode")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scarlet.methods.parts.select import fixed
+from scarlet.methods.cfd import fixed
 from scarlet.rng import stream
 
 

@@ -1,10 +1,10 @@
-"""How the clients' soft-labels of a sample become several teachers (COMET)."""
+"""How the clients' soft-labels of a sample become several teachers, and a client takes one of them (COMET)."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from scarlet.arrays import Index, Labels
+from scarlet.arrays import Index, Labels, Values
 from scarlet.errors import ConfigError
 from scarlet.methods.parts.aggregate import mean
 from scarlet.methods.parts.kmeans import cluster
@@ -18,6 +18,12 @@ def clustered(clusters: int, starts: int) -> Aggregate:
     if starts < 1:
         raise ConfigError(f"starts must be 1 or more, got {starts}; 4 are usual")
     return lambda request, classes: _Clustered(request, classes, clusters, starts)
+
+
+def nearest(teachers: Labels, own: Values) -> Labels:
+    """For each sample the teacher c that is nearest to the client's own soft-label: argmin_c ||s_c - z||_2."""
+    distance = ((teachers.value - own[:, np.newaxis]) ** 2).sum(axis=2)
+    return Labels(teachers.index, teachers.value[np.arange(len(own)), distance.argmin(axis=1)])
 
 
 class _Clustered(Fold):
@@ -47,9 +53,5 @@ class _Clustered(Fold):
         average = plain.finish()
         answered = present.any(axis=1)
         found = cluster(points[answered], present[answered], self._clusters, self._starts)
-        return Teachers(
-            average.index,
-            found.centre,
-            average.value,
-            {client: found.member[:, column] for column, client in enumerate(clients)},
-        )
+        choice = {client: found.member[:, column] for column, client in enumerate(clients)}
+        return Teachers(average.index, found.centre, average.value, choice)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.arrays import Index, Values
+from scarlet.arrays import Index, Mask, Values
 
-Mask = npt.NDArray[np.bool_]
 Members = npt.NDArray[np.int16]
 # Double precision: soft-labels that are nearly certain differ by so little that |x|^2 - 2 x.c + |c|^2, expanded in
 # single precision, would be rounding errors only.
@@ -22,8 +21,7 @@ TIE = 1e-9  # the share of its squared distance from the mean by which a point l
 NOWHERE = 1e300  # squared distance of an empty cluster; finite, so that no weight times it is 0
 
 
-@dataclass(frozen=True, slots=True)
-class Clusters:
+class Clusters(NamedTuple):
     """The clusters of each of n samples."""
 
     centre: Values  # f32[n, C, N], each the mean of its members
@@ -48,11 +46,7 @@ def cluster(points: Values, present: Mask, clusters: int, starts: int = 4) -> Cl
         _cluster(points[first : first + step], present[first : first + step], clusters, starts)
         for first in range(0, samples, step)
     ]
-    return Clusters(
-        np.concatenate([block.centre for block in blocks]),
-        np.concatenate([block.member for block in blocks]),
-        np.concatenate([block.inertia for block in blocks]),
-    )
+    return Clusters(*map(np.concatenate, zip(*blocks, strict=True)))
 
 
 def _cluster(points: Values, present: Mask, clusters: int, starts: int) -> Clusters:

@@ -8,13 +8,12 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.arrays import Images
+from scarlet.arrays import Images, Mask
 from scarlet.errors import ConfigError
 from scarlet.rng import draw
 
 Matrix = npt.NDArray[np.float64]
 Points = npt.NDArray[np.floating]  # [n, d]
-Mask = npt.NDArray[np.bool_]
 
 _SIDE = 32  # pixels; all images are compared at this size
 _ROWS = 256  # points or images taken at a time: 256 images of 3 x 32 x 32 pixels are 6 MB in float64
@@ -88,19 +87,12 @@ def pixels(images: Images) -> Matrix:
     for start in range(0, count, rows):
         values = images[start : start + rows].astype(np.float64)
         if size != [_SIDE, _SIDE]:
-            values = _resized(values)
+            values = _triangles(size[0]) @ values @ _triangles(size[1]).T
         points[start : start + rows] = values.reshape(len(values), -1)
     if images.dtype == np.uint8:
         points /= 127.5
         points -= 1
     return points
-
-
-def _resized(images: Matrix) -> Matrix:
-    """f64[n, C, 32, 32], rows and columns one after the other."""
-    height, width = images.shape[2:]
-    resized: Matrix = _triangles(height) @ images @ _triangles(width).T
-    return resized
 
 
 @cache

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from typing_extensions import Doc
 
-from scarlet.arrays import Index, Labels, Values
+from scarlet.arrays import Index, Labels, Mask, Values
 from scarlet.errors import ConfigError
-from scarlet.methods.parts.aggregate import Sharpen, mean
+from scarlet.methods.parts.aggregate import Rows, Sharpen, mean
 from scarlet.protocol.fold import Aggregate, Fold
 
-Average = Literal["mean", "median", "trimmed"]
+Average = Annotated[
+    Literal["mean", "median", "trimmed"],
+    Doc("aggregate of the clients' soft-labels; median and trimmed are robust against false ones"),
+]
+Trim = Annotated[float, Doc("fraction that the trimmed mean discards at each end")]
 
 
-def average(kind: Average, trim: float, *, then: Sharpen) -> Aggregate:
+def average(kind: Average, trim: Trim, *, then: Sharpen) -> Aggregate:
     """The aggregate of that name, sharpened. `trimmed` with trim=0 is the mean."""
     if not 0 <= trim < 0.5:
         raise ConfigError(f"trim must be at least 0 and less than 0.5, got {trim}; it is cut off at both ends")
@@ -25,6 +30,7 @@ def average(kind: Average, trim: float, *, then: Sharpen) -> Aggregate:
             return lambda request, classes: _Trimmed(request, classes, 0.5, then)
         case "trimmed":
             return lambda request, classes: _Trimmed(request, classes, trim, then)
+    raise ConfigError(f"average must be mean, median or trimmed, got {kind!r}")
 
 
 class _Trimmed(Fold):
@@ -62,9 +68,7 @@ class _Trimmed(Fold):
         return Labels(self._request[answered], self._then(rows).astype(np.float32))
 
 
-def _mean_of(
-    answers: np.ndarray[tuple[int, ...], np.dtype[np.float64]], kept: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    total: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.where(kept, answers, 0).sum(axis=0)
+def _mean_of(answers: Rows, kept: Mask) -> Rows:
+    total: Rows = np.where(kept, answers, 0).sum(axis=0)
     total /= kept.sum(axis=0)
     return total

@@ -47,14 +47,8 @@ class InDistribution(Filter):
             raise unknown("selector", self.fitting, _FITTINGS)
 
     def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Prepared:
-        accepted = in_distribution(
-            private,
-            public,
-            rng,
-            threshold=self.threshold,
-            width=self.kernel_width,
-            **_FITTINGS[self.fitting],
-        )
+        constants = _FITTINGS[self.fitting]
+        accepted = in_distribution(private, public, rng, threshold=self.threshold, width=self.kernel_width, **constants)
         return {"accepted": accepted}
 
     def __call__(self, labels: Labels, prepared: Prepared) -> Labels:

@@ -14,6 +14,7 @@ from itertools import chain
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
@@ -21,26 +22,12 @@ from torch.nn import functional
 from scarlet.arrays import Index, Labels, Values
 from scarlet.data.datasets import Augment
 from scarlet.job import Job, Result
-from scarlet.training.train import (
-    CHUNK,
-    Samples,
-    Task,
-    Training,
-    accuracy_and_loss,
-    client_stream,
-    divergence,
-    fit,
-    load_parameters,
-    parameters_of,
-    scaled,
-    views_of,
-)
+from scarlet.training import train
+from scarlet.training.train import Loss, Samples, Task, Training, client_stream, parameters_of, scaled
 
 _BUDGET = 4e9  # bytes of memory for a training step of all clients of a stack
 
 _NO_LABELS = Labels(np.empty(0, np.int64), np.empty((0, 1), np.float32))
-
-Loss = Callable[[Tensor, Tensor], Tensor]  # (scores, targets) -> the mean over a batch
 
 
 def work_together(
@@ -50,7 +37,7 @@ def work_together(
     models, jobs = [task.model for task in tasks], [task.job for task in tasks]
     for model, job in zip(models, jobs, strict=True):
         if job.parameters is not None:
-            load_parameters(model, job.parameters)
+            train.load_parameters(model, job.parameters)
     teachers = _chosen_teachers(models, jobs, public)
     for model, job in zip(models, jobs, strict=True):
         if job.restart:
@@ -80,7 +67,7 @@ def obstacle_to_stacking(factory: Callable[[], nn.Module], image_shape: tuple[in
         torch.manual_seed(0)
         alone = factory()
         models = [copy.deepcopy(alone), copy.deepcopy(alone)]
-        fit(alone, samples, training, client_stream(jobs[1], training, "fit"))
+        train.fit(alone, samples, training, client_stream(jobs[1], training, "fit"))
     try:
         stack = _Stack(models)
         _fit(stack, [samples, samples], jobs, training)
@@ -133,10 +120,7 @@ def _distil(
     targets = torch.from_numpy(np.concatenate(taught)).to(public.device)
     pool = _Pool.of_public(public, [teacher.index for teacher in teachers], targets)
     rngs = [client_stream(job, training, "distil") for job in jobs]
-
-    def loss(scores: Tensor, target: Tensor) -> Tensor:
-        return weight * divergence(scores, target)
-
+    loss = train.divergence(weight)
     means = _train(stack, pool, loss, training.distil_epochs, training.distil_lr, training, rngs)
     return [{"distil_loss": mean} if count else {} for mean, count in zip(means, pool.counts, strict=True)]
 
@@ -156,7 +140,7 @@ def _evaluate(stack: _Stack, tests: Sequence[Samples | None]) -> list[dict[str, 
     pool = _Pool.of_samples(tests)
     scores = torch.split(stack.scores(pool), pool.counts)
     found = [
-        torch.stack([value.double() for value in accuracy_and_loss(own, test.labels)])
+        torch.stack([value.double() for value in train.accuracy_and_loss(own, test.labels)])
         for own, test in zip(scores, tests, strict=True)
         if test is not None
     ]
@@ -172,16 +156,10 @@ def _predict(stack: _Stack, public: Tensor, indices: Sequence[Index]) -> list[Va
 
 
 def _train(
-    stack: _Stack,
-    pool: _Pool,
-    loss: Loss,
-    epochs: int,
-    lr: float,
-    training: Training,
-    rngs: Sequence[np.random.Generator],
+    stack: _Stack, pool: _Pool, loss: Loss, epochs: int, lr: float, training: Training, rngs: Sequence[Generator]
 ) -> list[float]:
     """Plain SGD; return the mean loss of each client's last epoch."""
-    device, views = pool.images.device, views_of(pool.images, training)
+    device, views = pool.images.device, train.views_of(pool.images, training)
     batches = list(pool.batches(training.batch_size))
     means = [math.nan] * len(rngs)
     for _ in range(epochs):
@@ -245,15 +223,10 @@ class _Pool:
                 lengths[(left == 1) & (begun > 0)] = 0
             for length in np.unique(lengths[lengths > 0]):
                 members = np.flatnonzero(lengths == length)
-                everybody = len(members) == len(counts)
-                places = (firsts[members] + begun)[:, np.newaxis] + np.arange(length)
-                yield _Batch(
-                    members.tolist(),
-                    slice(None) if everybody else torch.from_numpy(members).to(device),
-                    places,
-                )
+                where = slice(None) if len(members) == len(counts) else torch.from_numpy(members).to(device)
+                yield _Batch(members.tolist(), where, (firsts[members] + begun)[:, np.newaxis] + np.arange(length))
 
-    def shuffled(self, rngs: Sequence[np.random.Generator]) -> Index:
+    def shuffled(self, rngs: Sequence[Generator]) -> Index:
         """i64[samples]: the samples of each client in a random order of its own."""
         firsts = np.cumsum(self.counts) - self.counts
         orders = [first + rng.permutation(n) for first, rng, n in zip(firsts, rngs, self.counts, strict=True)]
@@ -293,7 +266,7 @@ class _Stack:
         self._model.eval()
         predict = vmap(lambda state, images: functional_call(self._model, state, (images,)))
         places, found = [], []
-        for batch in pool.batches(CHUNK):
+        for batch in pool.batches(train.CHUNK):
             rows = torch.from_numpy(pool.rows[batch.places.ravel()]).to(pool.images.device)
             images = _by_client(scaled(pool.images.index_select(0, rows)), batch.places)
             places.append(batch.places.ravel())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from torch import nn
@@ -27,22 +28,16 @@ class Engine:
 
     def applied_to(self, factory: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
         """A factory of the same models under this engine; it can be pickled if `factory` can."""
-        return _EngineFactory(factory, self.channels_last, Compilation() if self.name == "compiled" else None)
+        return partial(_made, factory, self.channels_last, Compilation() if self.name == "compiled" else None)
 
 
-@dataclass(frozen=True, slots=True)
-class _EngineFactory:
-    factory: Callable[[], nn.Module]
-    channels_last: bool
-    compilation: Compilation | None  # None: the models are not compiled
-
-    def __call__(self) -> nn.Module:
-        model = self.factory()
-        if self.channels_last:
-            model = to_channels_last(model)
-        if self.compilation is not None:
-            enable_compilation(model, self.compilation)
-        return model
+def _made(factory: Callable[[], nn.Module], channels_last: bool, compilation: Compilation | None) -> nn.Module:
+    model = factory()
+    if channels_last:
+        model = to_channels_last(model)
+    if compilation is not None:
+        enable_compilation(model, compilation)
+    return model
 
 
 def choose(name: EngineName, factory: Callable[[], nn.Module], image_shape: tuple[int, ...]) -> Engine:

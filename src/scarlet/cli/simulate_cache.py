@@ -11,8 +11,7 @@ from typing import Annotated
 import numpy as np
 from typing_extensions import Doc
 
-from scarlet.cli.main import no_positionals
-from scarlet.cli.options import AsJson, Command, options_of, split
+from scarlet.cli.options import AsJson, Command, options_of
 from scarlet.experiment.cache_simulation import IDLE_SHARE, SimulateConfig, Simulated, recommended, simulate_cache
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -28,17 +27,15 @@ class Output:
 
 def main(argv: Sequence[str]) -> int:
     """Print and draw the hit ratios, and recommend a duration."""
-    words, rest = split(argv)
-    no_positionals("simulate-cache", words)
     about = "The cache hit ratio of each round, for several cache durations D, without training (Algorithm 3)."
-    given = Command("scarlet simulate-cache", about, options_of(SimulateConfig, Output, AsJson)).parse(rest)
+    _, given = Command("scarlet simulate-cache", about, options_of(SimulateConfig, Output, AsJson)).parse(argv)
     out, as_json = given.pop("out", None), given.pop("json", False)
     simulated = simulate_cache(SimulateConfig(**given))
     best = recommended(simulated)
     if out is not None:
         from scarlet.report.cache import write_cache_figure
 
-        write_cache_figure(simulated, out)
+        write_cache_figure([(each.duration, each.hit_ratio) for each in simulated], out)
     if as_json:
         print(json.dumps([_plain(each, best) for each in simulated]))
     else:
@@ -59,8 +56,9 @@ def _print(simulated: Sequence[Simulated], best: Simulated | None) -> None:
     rounds = len(simulated[0].hit_ratio)
     print(f"hit ratio over {rounds} rounds; each bar is the mean of about {max(1, rounds // _WIDTH)} (full bar: 1)")
     for each in simulated:
-        steady = each.hit_ratio[rounds // 2 :].mean()
-        print(f"D {each.duration:>5}  {_sparkline(each.hit_ratio)}  {steady:.3f} over the second half")
+        means = [part.mean() for part in np.array_split(each.hit_ratio, min(_WIDTH, rounds))]
+        bars = "".join(_BLOCKS[int(mean * (len(_BLOCKS) - 1))] for mean in means)
+        print(f"D {each.duration:>5}  {bars}  {each.hit_ratio[rounds // 2 :].mean():.3f} over the second half")
     print()
     for each in simulated:
         print(f"D {each.duration:>5}: no label is requested in {_idle(each.idle, rounds)}")
@@ -68,11 +66,6 @@ def _print(simulated: Sequence[Simulated], best: Simulated | None) -> None:
         print(f"\nno D of these has fewer than {IDLE_SHARE:.0%} such rounds; try smaller ones")
     else:
         print(f"\nrecommended: D = {best.duration}, the largest with fewer than {IDLE_SHARE:.0%} such rounds")
-
-
-def _sparkline(ratio: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:
-    means = [part.mean() for part in np.array_split(ratio, min(_WIDTH, len(ratio)))]
-    return "".join(_BLOCKS[int(mean * (len(_BLOCKS) - 1))] for mean in means)
 
 
 def _idle(idle: np.ndarray[tuple[int], np.dtype[np.int64]], rounds: int) -> str:
