@@ -51,13 +51,31 @@ def test_of_2000_clients_only_those_that_took_part_are_in_ledger_and_checkpoint(
     assert resumed.summary["weights_digest"] == whole.summary["weights_digest"] is not None
 
 
-@pytest.mark.parametrize("method", [CfdConfig(delta=True), CometConfig(assign="server")], ids=["cfd", "comet"])
-def test_what_the_server_remembers_of_single_clients_outlives_a_resume(method: Any, tmp_path: Path) -> None:
-    config = replace(MANY, clients=5, participation=0.6, rounds=5, clients_in_memory=1, workers=1)
-    scarlet.run(method, config, out=tmp_path / "run", watchers=[CtrlC(4)])
+FEW = replace(MANY, clients=5, participation=0.6, rounds=5, clients_in_memory=1, workers=1)
+OF_SINGLE_CLIENTS: dict[str, object] = {
+    "cfd with delta": CfdConfig(delta=True),
+    "comet by the server": CometConfig(assign="server"),
+}
+CACHED: dict[str, object] = {
+    "scarlet": ScarletConfig(cache_duration=2),
+    "comet with a cache": CometConfig(assign="client", cache_duration=2),
+}
+
+
+@pytest.mark.parametrize("method", (OF_SINGLE_CLIENTS | CACHED).values(), ids=OF_SINGLE_CLIENTS | CACHED)
+def test_a_run_does_not_depend_on_how_many_clients_are_in_memory(method: object) -> None:
+    one, all_of_them = (
+        scarlet.run(method, replace(FEW, clients_in_memory=limit)).summary["weights_digest"] for limit in (1, None)
+    )
+    assert one == all_of_them is not None
+
+
+@pytest.mark.parametrize("method", OF_SINGLE_CLIENTS.values(), ids=OF_SINGLE_CLIENTS)
+def test_what_the_server_remembers_of_single_clients_outlives_a_resume(method: object, tmp_path: Path) -> None:
+    scarlet.run(method, FEW, out=tmp_path / "run", watchers=[CtrlC(4)])
     assert (tmp_path / "run" / "checkpoint").exists()
-    resumed = scarlet.run(method, config, out=tmp_path / "run", resume=True)
-    whole = scarlet.run(method, config)
+    resumed = scarlet.run(method, FEW, out=tmp_path / "run", resume=True)
+    whole = scarlet.run(method, FEW)
     assert resumed.summary["weights_digest"] == whole.summary["weights_digest"] is not None
     assert [replace(record, seconds=0) for record in resumed.rounds] == [replace(r, seconds=0) for r in whole.rounds]
 

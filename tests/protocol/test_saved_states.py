@@ -124,6 +124,13 @@ def test_a_field_that_is_not_declared_cannot_be_set_anywhere_in_a_state() -> Non
     }
 
 
+def test_a_state_is_restored_in_place_and_cannot_be_replaced() -> None:
+    federation, _ = past("cfd, delta", "compact")
+    for side in (federation.server, federation.clients[0]):
+        with pytest.raises(AttributeError):
+            side.state = deepcopy(side.state)  # type: ignore[misc]
+
+
 def test_a_model_that_was_answered_is_saved_in_as_many_bytes_as_it_has() -> None:
     federation, _ = past("fedavg", "reference")
     client = federation.clients[0]

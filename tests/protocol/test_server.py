@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -91,6 +92,26 @@ def test_a_round_asks_and_bills_round_pK_clients_and_nobody_else(method: Method,
         federation.take(federation.replies())
         federation.close()
     assert seen == set(range(7))
+
+
+@each_method
+@pytest.mark.parametrize("available", [range(7), [6, 1, 3, 0], [2, 5], [4], []])
+def test_clients_are_drawn_among_those_that_are_available(method: Method, available: Collection[int]) -> None:
+    federation, seen = Federation(method, SEVEN, Participation(0.4)), set()
+    for _ in range(30):
+        downlinks = federation.server.open_round(available)
+        assert len(downlinks) == min(3, len(available))
+        seen |= set(downlinks)
+        federation.jobs = []
+        federation.deliver(downlinks)
+        federation.take(federation.replies())
+        assert (federation.server.close_round() is None) == (not available)
+    assert seen == set(available)
+
+
+def test_that_all_are_available_goes_without_saying() -> None:
+    one, other = (Federation(METHODS["dsfl"](), SEVEN, Participation(0.4)).server for _ in range(2))
+    assert one.open_round() == other.open_round(range(7))
 
 
 @each_method

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scarlet.arrays import Mask
 from scarlet.errors import MessageError
-from scarlet.wire.entropy import Mask, decode_mask, encode_mask, read_varint, varint
+from scarlet.wire.entropy import decode_mask, encode_mask, read_varint, varint
 from tests.wire.changed import mutated, told
 
 PROFILE = settings(deadline=None, max_examples=200)

@@ -17,11 +17,10 @@ from scarlet.experiment.federation import Federation
 from scarlet.methods.registry import METHODS
 from scarlet.models.registry import Weights
 from scarlet.records import LAST_ROUNDS, RoundRecord, RunResult, by_reason
+from scarlet.report.curves import MEGABYTE
 from scarlet.report.summary import over_seeds
 from scarlet.report.variants import Variant, group
 from scarlet.wire.ledger import Ledger
-
-_MB = 1e6
 
 
 class Display(ExitStack):
@@ -80,8 +79,8 @@ class _Row:
         self._cells = (
             "-" if self._server is None else f"{self._server:.3f}",
             "-" if self._client is None else f"{self._client:.3f}",
-            f"{ledger.total['uplink'].payload / _MB:.2f}",
-            f"{(ledger.total['downlink'] + ledger.total['catch_up']).payload / _MB:.2f}",
+            f"{ledger.total['uplink'].payload / MEGABYTE:.2f}",
+            f"{(ledger.total['downlink'] + ledger.total['catch_up']).payload / MEGABYTE:.2f}",
             f"{record.cache_hit_ratio or 0:.0%}",
         )
 
@@ -132,9 +131,9 @@ def _print_table(results: Sequence[RunResult], out: Path) -> None:
             str(len(variant.runs)),
             _over_seeds(variant, "server_accuracy", 1, 3),
             _over_seeds(variant, "client_accuracy", 1, 3),
-            _over_seeds(variant, "uplink_bytes", _MB, 2),
-            _over_seeds(variant, "downlink_bytes", _MB, 2),
-            _over_seeds(variant, "cumulative_bytes", _MB, 2),
+            _over_seeds(variant, "uplink_bytes", MEGABYTE, 2),
+            _over_seeds(variant, "downlink_bytes", MEGABYTE, 2),
+            _over_seeds(variant, "cumulative_bytes", MEGABYTE, 2),
             _over_seeds(variant, "cache_hit_ratio", 1, 2),
             _over_seeds(variant, "seconds", 1, 0),
         )

@@ -7,7 +7,7 @@ the two sides cannot come to differ.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -75,16 +75,13 @@ class Duration:
 
     duration: int
     on_expiry: OnExpiry = "delete"
+    caches: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.duration < 0:
             raise ConfigError(f"cache_duration must be 0 or more, got {self.duration}; use 0 to switch caching off")
         if self.on_expiry not in ("delete", "refresh"):
             raise ConfigError(f"on_expiry must be delete or refresh, got {self.on_expiry!r}; delete is the paper's")
-
-    @property
-    def caches(self) -> bool:
-        return True
 
     @property
     def stamping(self) -> CachePolicy:
@@ -116,13 +113,8 @@ class Duration:
 class NoCache:
     """Every sample is asked for in every round, and no signal is sent."""
 
-    @property
-    def duration(self) -> int:
-        return 0
-
-    @property
-    def caches(self) -> bool:
-        return False
+    duration: ClassVar[int] = 0
+    caches: ClassVar[bool] = False
 
     @property
     def stamping(self) -> CachePolicy:

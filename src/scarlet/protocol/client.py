@@ -43,7 +43,12 @@ class Client:
         self.public = agreement.public  # the fingerprint of the public dataset that this client holds
         self._downlink = method.downlink.client(agreement, codec)
         self._uplink = method.uplink.client(agreement, codec)
-        self.state = ClientState(self._downlink.state, self._uplink.state)
+        self._state = ClientState(self._downlink.state, self._uplink.state)
+
+    @property
+    def state(self) -> ClientState:
+        """What to save; it is restored in place, because the slots refer to their parts of it."""
+        return self._state
 
     def receive(self, downlink: bytes) -> Job | list[bytes]:
         """A job; or what to send at once: the kept reply to the same downlink, or a Resync if the caches differ."""

@@ -113,7 +113,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """A client's word that its cache differs from the server's; it has not trained."""
+    """What a client sends instead of an answer if its cache differs from the server's; it has not trained."""
 
     round: int
     attempt: int

@@ -95,7 +95,7 @@ class Server:
         self.ledger, self.learner, self.participation = ledger, learner, participation
         self._downlink = method.downlink.server(agreement, codec)
         self._uplink = method.uplink.server(method.aggregate, agreement, codec)
-        self.state = ServerState(self._downlink.state, self._uplink.state)
+        self._state = ServerState(self._downlink.state, self._uplink.state)
         self._from_clients = {codec.layouts[message].kind for message in (Report, Resync, method.uplink.message)}
         self._open: _OpenRound | None = None
         self._rejections: Counter[str] = Counter()  # of all attempts at the round
@@ -158,6 +158,11 @@ class Server:
             reports=here.reports,
             rejections=rejections,
         )
+
+    @property
+    def state(self) -> ServerState:
+        """What to save; it is restored in place, because the slots refer to their parts of it."""
+        return self._state
 
     @property
     def request(self) -> Index:

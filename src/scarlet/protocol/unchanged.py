@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,15 +21,12 @@ class Unchanged:
     """
 
     policy: Duration
+    caches: ClassVar[bool] = True
     window: int = 62  # rounds for which the server remembers who holds what; one word of bits
 
     @property
     def duration(self) -> int:
         return max(self.policy.duration, self.window)
-
-    @property
-    def caches(self) -> bool:
-        return True
 
     @property
     def stamping(self) -> CachePolicy:

@@ -94,14 +94,14 @@ def _line(variant: Variant, drawn: Curve, position: int, panel: Panel) -> go.Sca
 
 
 def _band(drawn: Curve, position: int, panel: Panel) -> list[go.Scatter]:
-    """The spread over seeds, one closed shape for each stretch of the line."""
+    """The spread over seeds, one closed shape for each stretch of the line: along its top and back along its bottom."""
     if np.array_equal(drawn.low, drawn.high, equal_nan=True):
         return []
     stretches, across = drawn.stretches(), _across(drawn, panel)
     return [
         go.Scatter(
-            x=_join([_around(across[stretch], across[stretch]) for stretch in stretches]),
-            y=_join([_around(drawn.high[stretch], drawn.low[stretch]) / panel.unit for stretch in stretches]),
+            x=_join([across[np.append(stretch, stretch[::-1])] for stretch in stretches]),
+            y=_join([np.append(drawn.high[stretch], drawn.low[stretch][::-1]) / panel.unit for stretch in stretches]),
             mode="lines",
             line={"width": 0},
             fill="toself",
@@ -154,10 +154,6 @@ def _layout(panel: Panel, logarithmic: bool) -> go.Layout:
 
 def _across(drawn: Curve, panel: Panel) -> Floats | Integers:
     return drawn.megabytes if panel.against == "megabytes" else drawn.rounds
-
-
-def _around(there: Floats | Integers, back: Floats | Integers) -> Floats | Integers:
-    return np.concatenate([there, back[::-1]])
 
 
 def _join(parts: Sequence[Floats | Integers]) -> list[float | None]:

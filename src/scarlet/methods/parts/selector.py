@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from functools import partial
+from typing import Literal
 
 import numpy as np
 
-from scarlet.arrays import Images, Labels
+from scarlet.arrays import Images, Labels, Mask
 from scarlet.errors import ConfigError, unknown
 from scarlet.methods.parts.aggregate import Keep
 from scarlet.methods.parts.kulsif import in_distribution
 from scarlet.protocol.method import Filter, Prepared
 
-
-class _Constants(TypedDict, total=False):
-    ridge_exponent: float
-    used_share: float
-    fitted_share: float
-    auxiliary: int
-
-
 Fitting = Literal["paper", "original"]
-_FITTINGS: dict[Fitting, _Constants] = {
-    "paper": {},  # the defaults of in_distribution
-    "original": {"ridge_exponent": -0.5, "used_share": 1.0, "fitted_share": 0.05, "auxiliary": 250},
+_FITTINGS: dict[Fitting, Callable[..., Mask]] = {
+    "paper": in_distribution,
+    "original": partial(in_distribution, ridge_exponent=-0.5, used_share=1.0, fitted_share=0.05, auxiliary=250),
 }
 
 
@@ -47,9 +41,8 @@ class InDistribution(Filter):
             raise unknown("selector", self.fitting, _FITTINGS)
 
     def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Prepared:
-        constants = _FITTINGS[self.fitting]
-        accepted = in_distribution(private, public, rng, threshold=self.threshold, width=self.kernel_width, **constants)
-        return {"accepted": accepted}
+        select = _FITTINGS[self.fitting]
+        return {"accepted": select(private, public, rng, threshold=self.threshold, width=self.kernel_width)}
 
     def __call__(self, labels: Labels, prepared: Prepared) -> Labels:
         accepted = prepared["accepted"][labels.index].astype(np.bool_)

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from scarlet.arrays import Index, Labels, Values
 from scarlet.errors import MessageError
-from scarlet.job import Choose
 from scarlet.protocol.agreement import Agreement
-from scarlet.protocol.cache import CachePolicy, NoCache
+from scarlet.protocol.cache import NoCache
 from scarlet.protocol.codec import Codec, Context, Layout, Layouts, shape_from, shape_of
 from scarlet.protocol.downlink.shared import check_labels, check_samples, read_broadcast
 from scarlet.protocol.fold import Teachers
@@ -60,18 +59,12 @@ class Personal:
     """The aggregate has `teachers` (C) labels for each sample, and each client is taught the one nearest to its own."""
 
     teachers: int
+    policy = NoCache()
+    choose = None
 
     @property
     def layouts(self) -> Sequence[Layouts]:
         return ({"reference": _REFERENCE, "compact": _COMPACT},)
-
-    @property
-    def policy(self) -> CachePolicy:
-        return NoCache()
-
-    @property
-    def choose(self) -> Choose | None:
-        return None
 
     def label_shape(self, classes: int) -> tuple[int, ...]:
         return (classes,)
@@ -181,11 +174,6 @@ def _read_compact(body: Body, codec: Codec, context: Context) -> Lesson:
 
 
 _REFERENCE = Layout(
-    message=Lesson,
-    kind=7,
-    column="downlink",
-    fixed=_HEAD.size,
-    write=_write_reference,
-    read=_read_reference,
+    message=Lesson, kind=7, column="downlink", fixed=_HEAD.size, write=_write_reference, read=_read_reference
 )
 _COMPACT = Layout(message=Lesson, kind=7, column="downlink", fixed=0, write=_write_compact, read=_read_compact)

@@ -41,10 +41,7 @@ class Shared:
 
     @property
     def layouts(self) -> Sequence[Layouts]:
-        return (
-            {"reference": reference.CATCH_UP, "compact": compact.CATCH_UP},
-            {"compact": compact.HISTORY},
-        )
+        return ({"reference": reference.CATCH_UP, "compact": compact.CATCH_UP}, {"compact": compact.HISTORY})
 
     @property
     def has_targets(self) -> bool:

@@ -140,11 +140,6 @@ BROADCAST = Layout(
 )
 REPORT = Layout(message=Report, kind=3, column="report", fixed=CLIENT.size, write=_write_report, read=_read_report)
 CATCH_UP = Layout(
-    message=CatchUp,
-    kind=4,
-    column="catch_up",
-    fixed=_CATCH_UP_HEAD.size,
-    write=_write_catch_up,
-    read=_read_catch_up,
+    message=CatchUp, kind=4, column="catch_up", fixed=_CATCH_UP_HEAD.size, write=_write_catch_up, read=_read_catch_up
 )
 RESYNC = Layout(message=Resync, kind=5, column="uplink", fixed=CLIENT.size, write=_write_resync, read=_read_resync)

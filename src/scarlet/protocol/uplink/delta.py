@@ -144,20 +144,12 @@ class SentState:
 class DeltaLabels:
     """A client sends only the soft-labels that differ from those which the server last accepted."""
 
+    message = DeltaAnswer
+    sends_parameters = False
+
     @property
     def layouts(self) -> Sequence[Layouts]:
-        return (
-            {"reference": _REFERENCE, "compact": _COMPACT},
-            {"reference": _ACCEPTED, "compact": _ACCEPTED},
-        )
-
-    @property
-    def message(self) -> type:
-        return DeltaAnswer
-
-    @property
-    def sends_parameters(self) -> bool:
-        return False
+        return ({"reference": _REFERENCE, "compact": _COMPACT}, {"reference": _ACCEPTED, "compact": _ACCEPTED})
 
     def server(self, aggregate: Aggregate, agreement: Agreement, codec: Codec) -> DeltaServer:
         return DeltaServer(aggregate, codec)
@@ -287,12 +279,7 @@ def _read_accepted(body: Body, codec: Codec, context: Context) -> Accepted:
 
 
 _REFERENCE = Layout(
-    message=DeltaAnswer,
-    kind=2,
-    column="uplink",
-    fixed=ANSWER_HEAD.size,
-    write=_write_reference,
-    read=_read_reference,
+    message=DeltaAnswer, kind=2, column="uplink", fixed=ANSWER_HEAD.size, write=_write_reference, read=_read_reference
 )
 _COMPACT = Layout(
     message=DeltaAnswer,

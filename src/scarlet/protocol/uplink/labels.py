@@ -40,17 +40,12 @@ class Answer:
 class SoftLabels:
     """A client sends its soft-labels, each of them whole."""
 
+    message = Answer
+    sends_parameters = False
+
     @property
     def layouts(self) -> Sequence[Layouts]:
         return ({"reference": _REFERENCE, "compact": _COMPACT},)
-
-    @property
-    def message(self) -> type:
-        return Answer
-
-    @property
-    def sends_parameters(self) -> bool:
-        return False
 
     def server(self, aggregate: Aggregate, agreement: Agreement, codec: Codec) -> SoftLabelServer:
         return SoftLabelServer(aggregate, codec)
@@ -160,12 +155,7 @@ def _read_compact(body: Body, codec: Codec, context: Context) -> Answer:
 
 
 _REFERENCE = Layout(
-    message=Answer,
-    kind=2,
-    column="uplink",
-    fixed=ANSWER_HEAD.size,
-    write=_write_reference,
-    read=_read_reference,
+    message=Answer, kind=2, column="uplink", fixed=ANSWER_HEAD.size, write=_write_reference, read=_read_reference
 )
 _COMPACT = Layout(
     message=Answer,

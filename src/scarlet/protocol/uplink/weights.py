@@ -77,17 +77,12 @@ class MeanOfModels:
 class Weights:
     """Every client trains the server's model, which becomes the mean of theirs."""
 
+    message = Parameters
+    sends_parameters = True
+
     @property
     def layouts(self) -> Sequence[Layouts]:
         return ({"reference": _LAYOUT, "compact": _LAYOUT},)
-
-    @property
-    def message(self) -> type:
-        return Parameters
-
-    @property
-    def sends_parameters(self) -> bool:
-        return True
 
     def server(self, aggregate: Aggregate, agreement: Agreement, codec: Codec) -> WeightsServer:
         return WeightsServer(aggregate, codec)
@@ -162,11 +157,4 @@ def _read(body: Body, codec: Codec, context: Context) -> Parameters:
     return Parameters(body.round, body.attempt, client, samples, value)
 
 
-_LAYOUT = Layout(
-    message=Parameters,
-    kind=6,
-    column="downlink",
-    fixed=_HEAD.size,
-    write=_write,
-    read=_read,
-)
+_LAYOUT = Layout(message=Parameters, kind=6, column="downlink", fixed=_HEAD.size, write=_write, read=_read)
