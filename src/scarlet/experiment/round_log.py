@@ -29,7 +29,6 @@ class Watcher(Protocol):
 
     def finish(self, result: RunResult, weights: Weights | None) -> None:
         """`weights` are those of the server's model, if the method has one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,25 +44,20 @@ class CachePolicy(Protocol):
     @property
     def duration(self) -> int:
         """D: an entry that is older never hits."""
-        ...
 
     @property
     def caches(self) -> bool:
         """Whether a round depends on earlier ones; without a cache every sample is requested, whatever happened."""
-        ...
 
     @property
     def stamping(self) -> CachePolicy:
         """The policy that decides on stamps alone, which clients replay: it may not look at what labels say."""
-        ...
 
     def request(self, table: CacheTable, index: Index, round: int) -> Index:
         """The samples of `index` that clients must label in this round (I_req)."""
-        ...
 
     def commit(self, table: CacheTable, fresh: Labels, index: Index, round: int) -> Sync:
         """Take in the labels of the requested samples that were answered (UpdateGlobalCache)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ class Fold(Protocol):
 
     def finish(self) -> Labels:
         """The aggregate of the samples that somebody answered."""
-        ...
 
 
 Aggregate = Callable[[Index, int], Fold]  # (I_req, N) -> the fold of a round

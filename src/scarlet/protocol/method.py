@@ -25,7 +25,6 @@ class Filter(Protocol):
 
     def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Prepared:
         """What the client works out once, before its first answer, and keeps."""
-        ...
 
     def __call__(self, labels: Labels, prepared: Prepared) -> Labels: ...
 

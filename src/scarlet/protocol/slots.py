@@ -42,19 +42,15 @@ class Learner(Protocol):
 
     def learn(self, labels: Labels, round: int) -> None:
         """Distil soft-labels."""
-        ...
 
     def predict(self, index: Index) -> Values:
         """The model's own soft-labels of public samples."""
-        ...
 
     def parameters(self) -> Values:
         """All weights and buffers, f32[M]."""
-        ...
 
     def load(self, parameters: Values) -> None:
         """Replace all weights and buffers."""
-        ...
 
 
 class DownlinkServer(Protocol):
@@ -64,27 +60,21 @@ class DownlinkServer(Protocol):
 
     def request(self, index: Index, round: int) -> Index:
         """I_req^t: the samples of I^t that clients must label."""
-        ...
 
     def broadcast(self, now: Round) -> Broadcast:
         """What all clients are sent."""
-        ...
 
     def personal(self, now: Round, client: int, *, reset: bool) -> Iterable[Message]:
         """What one client is sent beside the broadcast; `reset` if it said that its cache differs."""
-        ...
 
     def close(self, now: Round, fresh: Labels, learner: Learner | None) -> Labels:
         """Let the server's model learn the aggregate of a round, commit what is taught of it, and return that."""
-        ...
 
     def acknowledge(self, client: int, round: int) -> None:
         """A client has applied what was taught of a round."""
-        ...
 
     def forget(self, client: int) -> None:
         """A client's cache is empty, or cannot be trusted."""
-        ...
 
 
 class DownlinkClient(Protocol):
@@ -94,11 +84,9 @@ class DownlinkClient(Protocol):
 
     def read(self, broadcast: Frame, messages: Sequence[Message]) -> Received:
         """Decode the broadcast; nothing is checked or applied yet. OutOfStep if this client knows too little for it."""
-        ...
 
     def apply(self, received: Any) -> Labels:
         """Check what was read, apply it and return the teacher; OutOfStep if that is not what the server taught."""
-        ...
 
 
 class Received(Protocol):
@@ -114,7 +102,6 @@ class Downlink(Protocol):
     @property
     def layouts(self) -> Sequence[Layouts]:
         """Of the messages that only this downlink has."""
-        ...
 
     @property
     def policy(self) -> CachePolicy: ...
@@ -122,16 +109,13 @@ class Downlink(Protocol):
     @property
     def teachers(self) -> int | None:
         """C, the labels that the aggregate has for each sample; None: one."""
-        ...
 
     @property
     def choose(self) -> Choose | None:
         """How a client takes one of several teachers; None: it is taught one."""
-        ...
 
     def label_shape(self, classes: int) -> tuple[int, ...]:
         """The shape of what is taught of one sample."""
-        ...
 
     def server(self, agreement: Agreement, codec: Codec) -> DownlinkServer: ...
 
@@ -144,24 +128,19 @@ class Answers(Protocol):
     @property
     def shared(self) -> Sequence[Message]:
         """What all clients are sent, beside the broadcast, to be able to answer."""
-        ...
 
     @property
     def limit(self) -> int:
         """The most bytes that an answer can have."""
-        ...
 
     def add(self, message: Any, data: bytes) -> None:
         """Take in an answer, which came as `data`; MessageError if it breaks a rule, and then nothing has changed."""
-        ...
 
     def finish(self) -> Labels:
         """The aggregate of the samples that somebody answered."""
-        ...
 
     def commit(self) -> None:
         """The round is closed: remember what later rounds build on."""
-        ...
 
 
 class UplinkServer(Protocol):
@@ -173,7 +152,6 @@ class UplinkServer(Protocol):
 
     def personal(self, now: Round, client: int) -> Iterable[Message]:
         """What one client is sent to be able to answer."""
-        ...
 
 
 class UplinkClient(Protocol):
@@ -183,15 +161,12 @@ class UplinkClient(Protocol):
 
     def read(self, messages: Sequence[Message]) -> Any:
         """What this side takes from a downlink's messages; MessageError if one is missing. Nothing is applied yet."""
-        ...
 
     def apply(self, received: Any) -> Values | None:
         """The parameters that training begins with; None: those that the client has."""
-        ...
 
     def answer(self, job: Job, labels: Labels, result: Result) -> bytes:
         """The answer to a job; `labels` are the soft-labels that the method's filter left."""
-        ...
 
 
 class Uplink(Protocol):
@@ -200,17 +175,14 @@ class Uplink(Protocol):
     @property
     def layouts(self) -> Sequence[Layouts]:
         """Of the messages that only this uplink has."""
-        ...
 
     @property
     def message(self) -> type:
         """What an answer is."""
-        ...
 
     @property
     def sends_parameters(self) -> bool:
         """Whether an answer needs the parameters of the trained model."""
-        ...
 
     def server(self, aggregate: Aggregate, agreement: Agreement, codec: Codec) -> UplinkServer: ...
 

@@ -30,7 +30,6 @@ class Kept(Protocol):
 
     def arrays(self) -> Arrays:
         """All that it remembers."""
-        ...
 
 
 K = TypeVar("K", bound=Kept)

@@ -33,23 +33,19 @@ class Transport(AbstractContextManager["Transport"], Protocol):
 
     def available(self) -> Collection[int]:
         """The clients that could be asked now."""
-        ...
 
     def exchange(self, downlinks: Mapping[int, bytes], until: float) -> Iterator[tuple[int, bytes | Failure]]:
         """Hand each client its downlink; yield what they send as it arrives, in any order.
 
         It ends when all have answered or failed, or at `until`, a time of `time.monotonic`, at the latest.
         """
-        ...
 
     def overhead(self) -> Overhead:
         """What was added to messages since this was asked last."""
-        ...
 
     @property
     def local(self) -> LocalClients | None:
         """What can be done with clients whose state lies on this machine; None where they keep it to themselves."""
-        ...
 
 
 class LocalClients(Protocol):
@@ -57,12 +53,9 @@ class LocalClients(Protocol):
 
     def collect(self) -> None:
         """Let the states of the clients that are asked next come along with their answers: `states` will want them."""
-        ...
 
     def states(self, clients: Sequence[int]) -> States:
         """All that some clients remember; nothing of one that was never asked."""
-        ...
 
     def digests(self) -> list[bytes]:
         """A digest of each client's weights, in the order of the clients."""
-        ...
