@@ -15,6 +15,7 @@ from typing_extensions import Doc
 
 from scarlet.errors import ConfigError
 from scarlet.protocol.codecs import check_codec
+from scarlet.protocol.server import Participation
 from scarlet.training.engines.names import EngineName
 from scarlet.transport.fault_injection import Attack
 
@@ -57,11 +58,12 @@ class Config:
     rounds: Annotated[int, Doc("number of communication rounds")] = 60
     participation: Annotated[float, Doc("p, fraction of the clients that take part in each round")] = 1.0
     min_answers: Annotated[
-        int, Doc("answers that a round needs; a round with fewer is repeated with other clients")
+        int, Doc("answers that a round needs; with fewer it is tried again, up to 10 times, with newly drawn clients")
     ] = 1
     deadline: Annotated[float | None, Doc("seconds that a round waits for answers (default: no limit)")] = None
     codec: Annotated[
-        str, Doc("message encoding: compact is quantised and entropy coded, reference is float32 as in the paper")
+        str,
+        Doc("message encoding: compact quantises (lossy) and entropy-codes, reference sends float32 as in the paper"),
     ] = "compact"
     uplink_bits: Annotated[
         int | None, Doc("bits per soft-label entry sent by the clients; 32: float32 (default: the method's or codec's)")
@@ -85,7 +87,8 @@ class Config:
     seed: Annotated[int, Doc("random seed of the data split, the initial weights and all other draws")] = 0
 
     dropout: Annotated[
-        float, Doc("q, probability that a client drops out of a round: half of it before training, half after")
+        float,
+        Doc("q, probability that a client is lost in a round: q/2 before training, q/2 after it, with its reply only"),
     ] = 0.0
     hostile: Annotated[float, Doc("fraction of the clients that send false soft-labels in every round")] = 0.0
     attack: Annotated[
@@ -105,7 +108,7 @@ class Config:
     ] = None
     clients_in_memory: Annotated[
         int | None,
-        Doc(f"clients kept in memory, the others are on disk (default: as many as fit into 2 GB); {_RESULTS_THE_SAME}"),
+        Doc(f"clients kept in RAM, over all workers (default: as many as fit into 2 GB); {_RESULTS_THE_SAME}"),
     ] = None
 
     checkpoint_every: Annotated[int, Doc("checkpoint interval in rounds; 0: no checkpoints")] = 1
@@ -136,7 +139,7 @@ class Config:
     @property
     def asked(self) -> int:
         """The number of clients that a round asks."""
-        return max(1, round(self.participation * self.clients))
+        return Participation(self.participation).asked(self.clients)
 
 
 def build(kind: Any, options: Mapping[str, Any]) -> Any:

@@ -66,8 +66,7 @@ class FederatedData:
         np.save(folder / "public.npy", np.ascontiguousarray(public))
         for name in ("train", "test"):
             _StoredShares.save(getattr(self, name), folder, name)
-        nothing = np.empty(0, np.uint8), np.empty(0, np.int64)
-        empty = dict(zip(_PRIVATE, (*nothing, *nothing), strict=True))
+        empty = dict.fromkeys(_PRIVATE, np.empty(0, np.int64))
         return StoredData(folder, replace(self.private, **empty), channels_last)  # type: ignore[arg-type]
 
 
@@ -81,8 +80,7 @@ class StoredData:
 
     def load(self) -> FederatedData:
         # Mode "c" maps a file privately: torch wants arrays that it could write to, though nobody does.
-        names = (*_PRIVATE, "public")
-        arrays = {name: np.load(self.folder / f"{name}.npy", mmap_mode="c") for name in names}
+        arrays = {name: np.load(self.folder / f"{name}.npy", mmap_mode="c") for name in (*_PRIVATE, "public")}
         public = arrays.pop("public")
         return FederatedData(
             replace(self.private, **arrays),

@@ -117,7 +117,8 @@ class Cost:
 
 def costs(config: CostsConfig) -> list[Cost]:
     """The cost table: a row for each method that is registered and exchanges anything."""
-    found = [_cost(entry, config) for entry in METHODS.values()]
+    methods = {entry.name: _method(entry, config) for entry in METHODS.values()}  # a mistake shows before any is played
+    found = [_cost(name, method, config) for name, method in methods.items()]
     return [cost for cost in found if cost.total_gb > 0]
 
 
@@ -202,20 +203,24 @@ class _UniformModel:
     def load(self, parameters: Values) -> None: ...
 
 
-def _cost(entry: Entry[Any], config: CostsConfig) -> Cost:
+def _method(entry: Entry[Any], config: CostsConfig) -> Method:
     given = asdict(config)
     if entry.name != "scarlet":
         given["cache_duration"] = config.others_duration
     given["assign"] = "client" if config.others_duration else config.assign
     method: Method = entry.build(build(entry.config, given))
-    agreement: Agreement = build(Agreement, given)
+    return method
+
+
+def _cost(name: str, method: Method, config: CostsConfig) -> Cost:
+    agreement: Agreement = build(Agreement, asdict(config))
     participation = Participation(config.participation)
-    kept = config.kept_share if entry.name == "selective-fd" else 1.0
+    kept = config.kept_share if name == "selective-fd" else 1.0
     traffic = play(
         method, agreement, config.rounds, config.codec, participation, kept_share=kept, model_size=config.model_size
     )
     return Cost(
-        method=entry.name,
+        method=name,
         codec=config.codec,
         on_expiry=config.on_expiry if method.downlink.policy.caches else None,
         participation=config.participation,

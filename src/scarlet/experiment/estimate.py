@@ -54,10 +54,6 @@ def estimate(method: Method, federation: Federation) -> Estimate:
     )
 
 
-def _asked(federation: Federation) -> int:
-    return federation.participation.asked(federation.agreement.clients)
-
-
 def _seconds(method: Method, federation: Federation) -> float:
     config, data = federation.config, federation.data
     assert config.public_per_round is not None
@@ -68,7 +64,7 @@ def _seconds(method: Method, federation: Federation) -> float:
     client += labelled * predict + len(data.test[0]) * predict / config.eval_every
     tested = len(data.private.test_labels) if method.server_learns else 0
     server = distilled * train + tested * predict / config.eval_every
-    return config.rounds * (client * -(-_asked(federation) // federation.workers) + server)
+    return config.rounds * (client * -(-federation.asked // federation.workers) + server)
 
 
 def _seconds_per_image(method: Method, federation: Federation) -> tuple[float, float]:
@@ -98,7 +94,7 @@ def _memory(method: Method, federation: Federation) -> float:
         images += private.test_images.nbytes + data.public.nbytes
     weights = federation.initial_weights()
     each = client_bytes(method, agreement, config.codec, weights, data.bytes_of_a_client())
-    ever_asked = min(agreement.clients, config.rounds * _asked(federation))
+    ever_asked = min(agreement.clients, config.rounds * federation.asked)
     clients = max(workers, clients_in_memory(config.clients_in_memory, ever_asked, each))
     indices = 8 * sum(len(share) for share in [*data.train, *data.test])
     server = sum(int(value.nbytes) for value in weights.values())

@@ -57,14 +57,12 @@ class Federation:
         )
 
     @property
-    def participation(self) -> Participation:
-        """Whom the server asks."""
-        asked = Participation(self.config.participation).asked(len(self.data.train))
-        return Participation(self.config.participation, min(self.config.min_answers, asked))
+    def asked(self) -> int:
+        return Participation(self.config.participation).asked(len(self.data.train))
 
     @property
-    def evaluation(self) -> Evaluation:
-        return Evaluation(self.config.eval_every, self.config.rounds)
+    def participation(self) -> Participation:
+        return Participation(self.config.participation, min(self.config.min_answers, self.asked))
 
     def training(self, method: Method) -> Training:
         """How models are trained, on clients and on the server alike."""
@@ -95,7 +93,7 @@ class Federation:
             weights=weights,
             training=self.training(method),
             device=config.device,
-            evaluation=self.evaluation,
+            evaluation=Evaluation(config.eval_every, config.rounds),
             faults=FaultInjection(config.seed, len(self.data.train), config.dropout, config.hostile, config.attack),
             clients_in_memory=config.clients_in_memory,
             clients_at_once=clients_at_once(self.factory, shape, config.batch_size) if batched else None,

@@ -60,7 +60,8 @@ def run(
         weights = federation.initial_weights()
         setup = federation.client_setup(built, make, weights)
         learner = stack.enter_context(_server_model(federation, built, weights))
-        server = _server(federation, built, learner)
+        wire = codec(config.codec, built, setup.agreement)
+        server = Server(built, setup.agreement, wire, Ledger(), learner, federation.participation)
         expected = estimate(built, federation)
         for watcher in watchers:
             watcher.start(flat, federation, expected)
@@ -94,12 +95,6 @@ def run(
         if checkpoints is not None and not result.interrupted:
             checkpoints.discard()
     return result
-
-
-def _server(federation: Federation, method: Method, learner: ServerModel) -> Server:
-    agreement = federation.agreement
-    wire = codec(federation.config.codec, method, agreement)
-    return Server(method, agreement, wire, Ledger(), learner, federation.participation)
 
 
 def _server_model(federation: Federation, method: Method, weights: Weights) -> ServerModel:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
-from scarlet.protocol.cache import CachePolicy, OnExpiry, caching
+from scarlet.protocol.cache import CachePolicy, Duration, NoCache, OnExpiry
 
 Expiry = Annotated[
     OnExpiry, Doc("expired cache entries: refresh replaces them with new soft-labels, delete (the paper) removes them")
@@ -23,5 +23,5 @@ class Caching:
 
     @property
     def policy(self) -> CachePolicy:
-        """The cache that the options ask for."""
-        return caching(self.cache_duration, self.on_expiry)
+        """The cache that the options ask for; without one, no signals are sent."""
+        return Duration(self.cache_duration, self.on_expiry) if self.cache_duration else NoCache()

@@ -123,11 +123,6 @@ class NoCache:
         return Sync(round, fresh.index, None, fresh.value, dropped)
 
 
-def caching(duration: int, on_expiry: OnExpiry) -> CachePolicy:
-    """The policy of a method that can do without a cache: duration=0 disables caching, and sends no signals."""
-    return Duration(duration, on_expiry) if duration else NoCache()
-
-
 def recall(table: CacheTable, sync: Sync) -> Labels:
     """The soft-labels of a round: the fresh ones and, for the hits, those in the table.
 

@@ -73,8 +73,7 @@ class LocalTransport:
         if workers == 1:
             self._runner = runner(setup, data, saved)
             return
-        # The data goes through memory-mapped files, one copy in the page cache for all workers. The files are deleted
-        # as soon as every worker has them open.
+        # One copy of the data, in memory-mapped files, serves all workers; it is deleted when all have it open.
         with tempfile.TemporaryDirectory(prefix="scarlet-") as folder:
             stored = data.save(Path(folder), channels_last=has_channels_last(setup.factory()))
             try:
