@@ -32,7 +32,7 @@ from scarlet.models.registry import Weights
 from scarlet.node import model_part
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.client import Client
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.server import Server
 from scarlet.records import RoundRecord, RunResult
 from scarlet.store import Folder, Store

@@ -32,7 +32,7 @@ from scarlet.job import Job
 from scarlet.models.registry import initial_weights, model_factory
 from scarlet.training.engines.batched import work_together
 from scarlet.training.engines.choice import choose
-from scarlet.training.engines.layout import in_layout_of
+from scarlet.training.engines.memory_format import in_format_of
 from scarlet.training.engines.names import EngineName
 from scarlet.training.memory import keep_freed_memory
 from scarlet.training.train import Samples, Task, Training, evaluate, fit
@@ -97,7 +97,7 @@ class Case:
         return model
 
     def _alone(self, model: nn.Module) -> Steps:
-        samples = replace(self._samples, images=in_layout_of(model, self._samples.images))
+        samples = replace(self._samples, images=in_format_of(model, self._samples.images))
         return Steps(
             train=lambda: fit(model, samples, self._training, np.random.default_rng(0)),
             predict=lambda: evaluate(model, samples),

@@ -105,15 +105,15 @@ def server(grid: Grid, context: Context) -> None:
         }
         asked = [Message(RecordDict(dict(content)), dst_node_id=node, message_type="train") for node in nodes]
         replies = list(grid.send_and_receive(asked))
-        fold = method.aggregate(request, agreement.classes)
+        aggregation = method.aggregate(request, agreement.classes)
         compute = 0.0
         for reply in replies:
             if reply.has_error():
                 raise RuntimeError(f"a client failed: {reply.error.reason}")
             metrics = reply.content["metrics"]
-            fold.add(int(metrics["client"]), Labels(request, reply.content["labels"]["value"].numpy()))
+            aggregation.add(int(metrics["client"]), Labels(request, reply.content["labels"]["value"].numpy()))
             compute += float(metrics["compute"])
-        taught = fold.finish()
+        taught = aggregation.finish()
         before = time.thread_time()
         learner.learn(taught, round)
         accuracy, _ = evaluate(model, test)

@@ -23,7 +23,7 @@ from scarlet.arrays import Index, Labels, Values
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec import Context
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.server import Server
 from scarlet.protocol.stamps import Draws
 from scarlet.protocol.uplink import labels as uplink

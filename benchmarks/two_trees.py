@@ -64,7 +64,7 @@ try:
     from scarlet.arrays import Labels
     from scarlet.protocol.agreement import Agreement
     from scarlet.protocol.codec import Context
-    from scarlet.protocol.codecs import codec
+    from scarlet.protocol.codec_registry import codec
     from scarlet.protocol.server import Server
     from scarlet.protocol.uplink.labels import Answer
 

@@ -15,7 +15,7 @@ from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.node import Node, model_part
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.client import Client
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.method import Method, Prepared
 from scarlet.protocol.server import Server
 from scarlet.store import Disk

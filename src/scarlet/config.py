@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args
 from typing_extensions import Doc
 
 from scarlet.errors import ConfigError
-from scarlet.protocol.codecs import check_codec
+from scarlet.protocol.codec_registry import check_codec
 from scarlet.protocol.server import Participation
 from scarlet.training.engines.names import EngineName
 from scarlet.transport.fault_injection import Attack

@@ -79,12 +79,12 @@ def test_a_pool_gives_what_one_process_gives(tmp_path: Path) -> None:
 def test_the_loop_over_samples_gives_what_our_fold_gives() -> None:
     rng = np.random.default_rng(0)
     given = rng.dirichlet(np.full(5, 0.3), size=(4, 7)).astype(np.float32)
-    fold = scarlet(OPTIONS).aggregate(np.arange(7), 5)
+    aggregation = scarlet(OPTIONS).aggregate(np.arange(7), 5)
     for client, value in enumerate(given):
-        fold.add(client, Labels(np.arange(7), value))
+        aggregation.add(client, Labels(np.arange(7), value))
     found = aggregate([Answer(torch.arange(7), torch.from_numpy(value), 0.0) for value in given], OPTIONS.beta)
     assert list(found) == list(range(7))
-    np.testing.assert_allclose(torch.stack(list(found.values())).numpy(), fold.finish().value, atol=1e-6)
+    np.testing.assert_allclose(torch.stack(list(found.values())).numpy(), aggregation.finish().value, atol=1e-6)
 
 
 def test_a_sample_has_the_mean_of_those_who_labelled_it() -> None:

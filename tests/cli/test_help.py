@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields
 import pytest
 
 from scarlet.cli.compare import Seeds
-from scarlet.cli.launch import GROUPS, Launch, run_options
 from scarlet.cli.main import COMMANDS
 from scarlet.cli.options import AsJson, Option, flag, options_of
 from scarlet.cli.resume import ResumeOptions
+from scarlet.cli.run_options import GROUPS, CommandOptions, run_options
 from scarlet.config import Config
 from scarlet.experiment.cache_simulation import SimulateConfig
 from scarlet.experiment.costs import CostsConfig
@@ -55,7 +55,7 @@ def test_the_options_of_a_run_come_in_groups() -> None:
 @pytest.mark.parametrize("command", [["run", "dsfl"], ["compare", "scarlet", "cfd"], ["run"]])
 def test_every_option_is_in_one_group(command: list[str]) -> None:
     methods = [entry(name) for name in command[1:]] or METHODS.values()
-    types = [Config, Launch, AsJson, *(method.config for method in methods)]
+    types = [Config, CommandOptions, AsJson, *(method.config for method in methods)]
     expected = {"--help", *map(flag, options_of(*types)), *(["--seeds"] if command[0] == "compare" else [])}
     shown = [option for group in groups(command).values() for option in group]
     assert sorted(shown) == sorted(expected)

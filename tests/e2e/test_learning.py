@@ -10,7 +10,7 @@ import scarlet
 from scarlet.arrays import Index, Labels
 from scarlet.methods.registry import METHODS, Entry
 from scarlet.methods.scarlet import scarlet as scarlet_method
-from scarlet.protocol.fold import Fold
+from scarlet.protocol.aggregation import Aggregation
 from scarlet.protocol.method import Method
 from scarlet.records import RunResult
 from tests.data.make_layouts import write_cifar10, write_cifar100
@@ -83,14 +83,14 @@ class ShuffledConfig:
 
 
 class _Shuffled:
-    def __init__(self, fold: Fold) -> None:
-        self._fold = fold
+    def __init__(self, aggregation: Aggregation) -> None:
+        self._aggregation = aggregation
 
     def add(self, client: int, labels: Labels) -> None:
-        self._fold.add(client, labels)
+        self._aggregation.add(client, labels)
 
     def finish(self) -> Labels:
-        labels = self._fold.finish()
+        labels = self._aggregation.finish()
         return Labels(labels.index, np.random.default_rng(0).permutation(labels.value))
 
 
@@ -98,7 +98,7 @@ def shuffled(_: ShuffledConfig) -> Method:
     """The method above."""
     method = scarlet_method(scarlet.ScarletConfig())
 
-    def aggregate(request: Index, classes: int) -> Fold:
+    def aggregate(request: Index, classes: int) -> Aggregation:
         return _Shuffled(method.aggregate(request, classes))
 
     return replace(method, aggregate=aggregate)

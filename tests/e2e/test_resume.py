@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scarlet.cli import main
-from scarlet.experiment.flat import unflatten
+from scarlet.experiment.config_json import unflatten
 from scarlet.experiment.run import run
 from scarlet.store import Folder
 from tests.e2e import kills

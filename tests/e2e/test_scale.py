@@ -17,7 +17,7 @@ from scarlet.methods.comet import CometConfig, comet
 from scarlet.methods.scarlet import ScarletConfig
 from scarlet.methods.scarlet import scarlet as scarlet_method
 from scarlet.protocol.agreement import Agreement
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.server import Participation, Server
 from scarlet.wire.ledger import Ledger
 from tests.experiment.watchers import CtrlC

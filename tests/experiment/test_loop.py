@@ -21,7 +21,7 @@ from scarlet.experiment.round_log import RoundLog
 from scarlet.job import Job
 from scarlet.node import Node
 from scarlet.protocol.client import Client
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.server import Participation, Server
 from scarlet.protocol.state import arrays_of
 from scarlet.records import RoundRecord

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
-from scarlet.protocol.codecs import CODECS
+from scarlet.protocol.codec_registry import CODECS
 from tests.faults.schedule import Outcome, outcome
 
 _SHOWN = 5  # violations that are printed

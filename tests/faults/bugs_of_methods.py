@@ -11,12 +11,12 @@ import pytest
 
 from scarlet.arrays import Array, Index, Labels, Values
 from scarlet.methods.parts import aggregate, clusters
+from scarlet.protocol.aggregation import Teachers
 from scarlet.protocol.cache import ABSENT, CacheTable
 from scarlet.protocol.client import ClientState
 from scarlet.protocol.codec import Codec
 from scarlet.protocol.downlink.personal import Lesson, PersonalServer, PersonalServerState
 from scarlet.protocol.downlink.shared import SharedServer, SharedServerState
-from scarlet.protocol.fold import Teachers
 from scarlet.protocol.holdings import Holdings
 from scarlet.protocol.messages import Message, Signal, Sync
 from scarlet.protocol.server import ClosedRound, Server, ServerState

@@ -69,9 +69,10 @@ class SimulatedDisk:
         survived = self._names if self.rng.random() < 0.5 else self._lasting
         self._names = {}
         for name, file in survived.items():
+            # Drawn for every file, so that the faults of a schedule do not depend on what its files say.
+            cut, fate = int(self.rng.random() * (len(file.content) + 1)), self.rng.integers(3)
             if file.content != file.lasting:
-                cut = int(self.rng.integers(len(file.content) + 1))
-                file.lasting = (file.lasting, file.content[:cut], file.content)[self.rng.integers(3)]
+                file.lasting = (file.lasting, file.content[:cut], file.content)[fate]
             file.content = file.lasting
             self._names[name] = file
         self._lasting = dict(self._names)

@@ -137,9 +137,9 @@ def _check_sharpened(server: ServerNode, closed: ClosedRound, sample: int, mean:
 
 def _aggregate(method: Method, sample: int, mean: Rows) -> Values:
     """What the method makes of one answer: its label, or nothing."""
-    fold = method.aggregate(np.array([sample]), mean.size)
-    fold.add(0, Labels(np.array([sample]), mean[np.newaxis].astype(np.float32)))
-    return fold.finish().value
+    aggregation = method.aggregate(np.array([sample]), mean.size)
+    aggregation.add(0, Labels(np.array([sample]), mean[np.newaxis].astype(np.float32)))
+    return aggregation.finish().value
 
 
 def _check_model(server: ServerNode, closed: ClosedRound, accepted: Answers) -> None:

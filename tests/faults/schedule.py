@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from scarlet.protocol.agreement import Agreement
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.server import Participation
 from scarlet.rng import stream
 from tests.faults.judge import Violation

@@ -18,7 +18,7 @@ from scarlet.job import Job
 from scarlet.methods.fedavg import FedavgConfig, fedavg
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.client import Client
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.server import Server
 from scarlet.protocol.uplink.labels import Answer, SoftLabels
 from scarlet.protocol.uplink.weights import Parameters

@@ -16,7 +16,7 @@ from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.cache import CacheTable
 from scarlet.protocol.client import Client
 from scarlet.protocol.codec import Context
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.method import Filter, Method, Prepared
 from scarlet.protocol.server import ALL_CLIENTS, ClosedRound, Participation, Server
 from scarlet.protocol.slots import Learner

@@ -15,7 +15,7 @@ from scarlet.errors import MessageError
 from scarlet.methods.parts.aggregate import mean
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec import Codec
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.downlink.personal import Lesson, Personal
 from scarlet.protocol.messages import Broadcast, CatchUp, Message, Report, Resync, Signal, Sync
 from scarlet.protocol.method import Method

@@ -12,7 +12,7 @@ from scarlet.methods.parts.aggregate import mean
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.cache import Duration
 from scarlet.protocol.client import Client
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.messages import Broadcast, CatchUp, Message, Resync, Sync
 from scarlet.protocol.method import Method

@@ -12,7 +12,7 @@ from scarlet.errors import ConfigError, MessageError
 from scarlet.methods.parts.aggregate import mean
 from scarlet.methods.registry import METHODS
 from scarlet.protocol.codec import OWN_KINDS, Layout, Layouts
-from scarlet.protocol.codecs import CODECS, check_codec, codec
+from scarlet.protocol.codec_registry import CODECS, check_codec, codec
 from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.layouts import reference
 from scarlet.protocol.messages import CatchUp, Report

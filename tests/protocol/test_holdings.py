@@ -16,7 +16,7 @@ from scarlet.job import Job, Result
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.cache import ABSENT, CacheTable, Duration, OnExpiry
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.holdings import Holdings
 from scarlet.protocol.messages import Broadcast, CatchUp, Resync, Signal, Sync
 from scarlet.protocol.server import Participation, Server

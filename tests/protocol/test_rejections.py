@@ -12,7 +12,7 @@ import pytest
 
 from scarlet.arrays import Index, Labels, Values
 from scarlet.protocol.agreement import Agreement
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.messages import Broadcast, CatchUp, Report, Resync
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import ALL_CLIENTS, REPORT_LIMIT, ClosedRound, Participation, Server

@@ -13,7 +13,7 @@ from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec import Context
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Server
 from scarlet.protocol.uplink.labels import Answer

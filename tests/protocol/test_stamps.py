@@ -18,7 +18,7 @@ from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.cache import ABSENT, OutOfStep
 from scarlet.protocol.codec import Context
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.messages import Exceptional, History, Stamps, Sync
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Server

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from scarlet.arrays import Array, Index, Labels, Mask, Values
-from scarlet.protocol.fold import Teachers
+from scarlet.protocol.aggregation import Teachers
 from scarlet.protocol.state import arrays_of, pack, restore
 
 PROFILE = settings(deadline=None, max_examples=100)

@@ -23,7 +23,7 @@ from scarlet.data import augment as augment_module
 from scarlet.data.datasets import Augment
 from scarlet.job import Job
 from scarlet.training.engines.batched import work_together
-from scarlet.training.engines.layout import to_channels_last
+from scarlet.training.engines.memory_format import to_channels_last
 from scarlet.training.server_model import ServerModel
 from scarlet.training.tensors import model_arrays, resident, samples, weights_digest, weights_of
 from scarlet.training.train import Samples, Task, parameters_of, work

@@ -16,7 +16,7 @@ from scarlet.data.federated import FederatedData
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.models.registry import initial_weights, model_factory
 from scarlet.protocol.agreement import Agreement
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Server
 from scarlet.training.train import Training

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
-from scarlet.cli.launch import configs, new_directory, preset_explained, run_options, whose
 from scarlet.cli.options import Command, split
+from scarlet.cli.run_options import configs, new_directory, preset_explained, run_options, whose
 from scarlet.errors import ConfigError
 from scarlet.methods.registry import METHODS, entry
 

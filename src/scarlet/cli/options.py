@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 from typing_extensions import Doc
 
 from scarlet.errors import ConfigError, unknown
-from scarlet.experiment.flat import choices_of, from_file, from_text, kinds_of
+from scarlet.experiment.config_json import choices_of, from_file, from_text, kinds_of
 
 _METAVARS = {int: "INT", float: "FLOAT", str: "NAME", Path: "PATH", tuple: "INT,INT,..."}
 

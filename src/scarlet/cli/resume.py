@@ -9,10 +9,10 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
-from scarlet.cli.launch import check_machine
 from scarlet.cli.options import AsJson, Command, options_of, table_in
+from scarlet.cli.run_options import check_machine
 from scarlet.errors import ConfigError
-from scarlet.experiment.flat import unflatten
+from scarlet.experiment.config_json import unflatten
 
 
 @dataclass(frozen=True, slots=True)

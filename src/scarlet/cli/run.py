@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from scarlet.cli.launch import configs, new_directory, preset_explained, run_options, whose
 from scarlet.cli.options import Command, method_in, split
+from scarlet.cli.run_options import configs, new_directory, preset_explained, run_options, whose
 from scarlet.errors import ConfigError
 from scarlet.methods.registry import METHODS, entry
 

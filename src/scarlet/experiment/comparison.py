@@ -11,8 +11,8 @@ from pathlib import Path
 from scarlet.config import Config
 from scarlet.data.federated import Data
 from scarlet.errors import ConfigError
+from scarlet.experiment.config_json import flatten, unflatten
 from scarlet.experiment.federation import prepare
-from scarlet.experiment.flat import flatten, unflatten
 from scarlet.experiment.round_log import Watcher
 from scarlet.experiment.run import run
 from scarlet.experiment.run_directory import check_free, complete_page, finished, make, write_json, write_page

@@ -17,11 +17,11 @@ from scarlet.job import Job, Result
 from scarlet.methods.caching import Expiry
 from scarlet.methods.comet import Assign
 from scarlet.methods.registry import METHODS, Entry
+from scarlet.protocol.aggregation import Teachers
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.cache import Duration
 from scarlet.protocol.client import Client
-from scarlet.protocol.codecs import check_codec, codec
-from scarlet.protocol.fold import Teachers
+from scarlet.protocol.codec_registry import check_codec, codec
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import ALL_CLIENTS, Participation, Server
 from scarlet.rng import draw, stream
@@ -172,7 +172,7 @@ def play(
 
 
 class _Uniform:
-    """A fold that needs no answers: what a label says makes no difference to what it costs."""
+    """An aggregation that needs no answers: what a label says makes no difference to what it costs."""
 
     def __init__(self, teachers: int | None, request: Index, classes: int) -> None:
         value = np.full((len(request), classes), 1 / classes, np.float32)

@@ -10,7 +10,7 @@ import numpy as np
 
 from scarlet.experiment.costs import play
 from scarlet.experiment.federation import Federation
-from scarlet.protocol.codecs import CODECS
+from scarlet.protocol.codec_registry import CODECS
 from scarlet.protocol.method import Method
 from scarlet.training.tensors import samples
 from scarlet.training.train import evaluate, fit

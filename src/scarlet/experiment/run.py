@@ -12,15 +12,15 @@ import torch
 from scarlet.config import Config
 from scarlet.data.federated import Data
 from scarlet.experiment.checkpoints import Checkpoint, Checkpoints
+from scarlet.experiment.config_json import flatten, identifying
 from scarlet.experiment.estimate import estimate
 from scarlet.experiment.federation import Federation, prepare
-from scarlet.experiment.flat import flatten, identifying
 from scarlet.experiment.loop import run_rounds
 from scarlet.experiment.round_log import RoundLog, Watcher
 from scarlet.experiment.run_directory import RunDirectory
 from scarlet.methods.registry import assemble, check_method, entry_of
 from scarlet.models.registry import ModelFactory, Weights
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Server
 from scarlet.records import RunResult, summarise

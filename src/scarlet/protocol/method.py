@@ -10,8 +10,8 @@ import numpy as np
 
 from scarlet.arrays import Array, Images, Index, Labels
 from scarlet.errors import ConfigError
+from scarlet.protocol.aggregation import Aggregate
 from scarlet.protocol.downlink.shared import Shared
-from scarlet.protocol.fold import Aggregate
 from scarlet.protocol.slots import Downlink, Uplink
 from scarlet.protocol.stamps import Select
 from scarlet.protocol.uplink.labels import SoftLabels
@@ -48,7 +48,7 @@ def nothing(rng: np.random.Generator, population: int, size: int) -> Index:
 class Method:
     """What is special about one way of federated learning."""
 
-    aggregate: Aggregate  # (I_req, N) -> the fold that makes one label, or several, of the clients' labels
+    aggregate: Aggregate  # (I_req, N) -> the aggregation that makes one label, or several, of the clients' labels
     downlink: Downlink = field(default_factory=Shared)  # how clients are taught
     uplink: Uplink = field(default_factory=SoftLabels)  # how they answer
     select: Select = draw  # (generator, |P|, |P^t|) -> I^t

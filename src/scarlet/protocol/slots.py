@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from scarlet.arrays import Index, Labels, Values
 from scarlet.job import Choose, Job, Result
+from scarlet.protocol.aggregation import Aggregate
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.cache import CachePolicy
 from scarlet.protocol.codec import Codec, Layouts
-from scarlet.protocol.fold import Aggregate
 from scarlet.protocol.messages import Broadcast, Message
 from scarlet.wire.frame import Frame
 

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from scarlet.arrays import Array, Images, Index
 from scarlet.models.registry import Weights
-from scarlet.training.engines.layout import in_layout_of
+from scarlet.training.engines.memory_format import in_format_of
 from scarlet.training.train import Samples
 
 
 def resident(images: Images, model: nn.Module, device: str) -> Tensor:
-    """The images as one tensor on the device, in the model's memory layout."""
-    return in_layout_of(model, torch.from_numpy(images).to(device))
+    """The images as one tensor on the device, in the model's memory format."""
+    return in_format_of(model, torch.from_numpy(images).to(device))
 
 
 def samples(images: Images, labels: Index, model: nn.Module, device: str) -> Samples:

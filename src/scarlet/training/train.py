@@ -18,7 +18,7 @@ from scarlet.errors import MessageError
 from scarlet.job import Job, Result
 from scarlet.rng import stream
 from scarlet.training.engines.compiled import forward
-from scarlet.training.engines.layout import has_channels_last
+from scarlet.training.engines.memory_format import has_channels_last
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (scores, labels) -> the mean over a batch
 

@@ -15,7 +15,7 @@ from scarlet.errors import MessageError
 from scarlet.job import Job, Result
 from scarlet.node import Node, model_part
 from scarlet.protocol.client import Client
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.rng import stream
 from scarlet.training.engines.batched import work_together
 from scarlet.training.tensors import model_arrays, resident, samples, weights_digest, weights_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scarlet.models.registry import ModelFactory, Weights
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.client import Client
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.method import Method
 from scarlet.protocol.state import arrays_of
 from scarlet.training.train import Training

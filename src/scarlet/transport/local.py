@@ -16,7 +16,7 @@ import torch
 from scarlet.arrays import Array
 from scarlet.data.federated import FederatedData
 from scarlet.errors import ConfigError
-from scarlet.training.engines.layout import has_channels_last
+from scarlet.training.engines.memory_format import has_channels_last
 from scarlet.transport.client_runner import ClientRunner
 from scarlet.transport.client_setup import ClientSetup
 from scarlet.transport.placement import Placement

@@ -42,10 +42,10 @@ def answers(draw: st.DrawFn) -> tuple[list[int], list[Labels]]:
 
 
 def aggregated(request: list[int], classes: int, clients: list[Labels]) -> Labels:
-    fold = mean()(np.array(request, np.int64), classes)
+    aggregation = mean()(np.array(request, np.int64), classes)
     for labels in clients:
-        fold.add(0, labels)
-    return fold.finish()
+        aggregation.add(0, labels)
+    return aggregation.finish()
 
 
 def rest_uniform(top: float, classes: int) -> Rows:
@@ -169,32 +169,32 @@ fine |= st.builds(lambda numerator, power: numerator * 2.0**-power, st.integers(
 @PROFILE
 @given(st.lists(st.tuples(fine, fine), min_size=1, max_size=9), st.sets(st.integers(0, 8)))
 def test_the_mean_is_the_quotient_of_whole_numbers_of_a_step(column: list[tuple[float, float]], part: set[int]) -> None:
-    fold = mean()(np.array([3, 5]), 3)
+    aggregation = mean()(np.array([3, 5]), 3)
     total = np.zeros((2, 3))
     for client, pair in enumerate(column):
         value = np.array([[*pair, 1.0], [1.0, *pair]], np.float32)[: 1 if client in part else 2]
-        fold.add(client, Labels(np.array([3, 5])[: len(value)], value))
+        aggregation.add(client, Labels(np.array([3, 5])[: len(value)], value))
         total[: len(value)] += [[round(float(entry) * 2**40) for entry in row] for row in value]
     total = total[total.any(axis=1)]
     expected = (total / total.sum(axis=1, keepdims=True)).astype(np.float32)
-    assert fold.finish().value.tobytes() == expected.tobytes()
+    assert aggregation.finish().value.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("then", [None, power(1.5), era(0.1)])
 def test_an_empty_request_gives_an_empty_aggregate(then: Sharpen | None) -> None:
-    fold = mean(then=then)(np.empty(0, np.int64), 7)
-    fold.add(0, Labels(np.empty(0, np.int64), np.empty((0, 7), np.float32)))
-    labels = fold.finish()
+    aggregation = mean(then=then)(np.empty(0, np.int64), 7)
+    aggregation.add(0, Labels(np.empty(0, np.int64), np.empty((0, 7), np.float32)))
+    labels = aggregation.finish()
     assert labels.index.shape == (0,)
     assert labels.value.shape == (0, 7)
     assert labels.value.dtype == np.float32
 
 
 def test_the_mean_is_sharpened_after_it_is_taken_and_not_before() -> None:
-    fold = mean(then=power(2.0))(np.array([4]), 2)
+    aggregation = mean(then=power(2.0))(np.array([4]), 2)
     for value in ([1.0, 0.0], [0.5, 0.5]):
-        fold.add(0, Labels(np.array([4]), np.array([value], np.float32)))
-    np.testing.assert_allclose(fold.finish().value, [[0.9, 0.1]], rtol=1e-6)  # of (3/4, 1/4); before: (3/4, 1/4)
+        aggregation.add(0, Labels(np.array([4]), np.array([value], np.float32)))
+    np.testing.assert_allclose(aggregation.finish().value, [[0.9, 0.1]], rtol=1e-6)  # of (3/4, 1/4); before: (3/4, 1/4)
 
 
 @not_positive

@@ -14,7 +14,7 @@ from scarlet.arrays import Labels, Values
 from scarlet.errors import ConfigError
 from scarlet.methods.parts.aggregate import mean
 from scarlet.methods.parts.clusters import clustered
-from scarlet.protocol.fold import Teachers
+from scarlet.protocol.aggregation import Teachers
 
 PROFILE = settings(deadline=None, max_examples=60)
 STARTS = 4
@@ -33,10 +33,10 @@ def answers(seed: int, clients: int, samples: int = 6, classes: int = 3, share: 
 
 
 def aggregate(given: Answers, clusters: int, samples: int = 6, classes: int = 3) -> Teachers:
-    fold = clustered(clusters, STARTS)(3 * np.arange(samples), classes)
+    aggregation = clustered(clusters, STARTS)(3 * np.arange(samples), classes)
     for client, labels in given.items():
-        fold.add(client, labels)
-    found = fold.finish()
+        aggregation.add(client, labels)
+    found = aggregation.finish()
     assert isinstance(found, Teachers)
     return found
 
@@ -110,10 +110,10 @@ def test_the_mean_is_the_plain_one_of_the_answers_and_samples_that_nobody_answer
 ) -> None:
     given = answers(seed, clients, share=share)
     found = aggregate(given, clusters)
-    fold = mean()(3 * np.arange(6), 3)
+    aggregation = mean()(3 * np.arange(6), 3)
     for client, labels in given.items():
-        fold.add(client, labels)
-    plain = fold.finish()
+        aggregation.add(client, labels)
+    plain = aggregation.finish()
     assert found.index.tolist() == plain.index.tolist() == [i for i in range(0, 18, 3) if of(given, i)]
     assert found.mean.tobytes() == plain.value.tobytes()
     assert found.value.shape == (len(found.index), clusters, 3)
@@ -144,10 +144,10 @@ def one_hot(*best: int) -> Values:
 
 def test_clients_of_two_opinions_are_taught_apart() -> None:
     request = np.array([4, 9])
-    fold = clustered(2, STARTS)(request, 3)
+    aggregation = clustered(2, STARTS)(request, 3)
     for client, best in enumerate([(0, 1), (0, 2), (2, 1), (2, 1)]):
-        fold.add(client, Labels(request, one_hot(*best)))
-    found = fold.finish()
+        aggregation.add(client, Labels(request, one_hot(*best)))
+    found = aggregation.finish()
     assert isinstance(found, Teachers)
     taught = [[found.value[row, found.choice[client][row]].tolist() for row in (0, 1)] for client in range(4)]
     assert taught == [one_hot(0, 1).tolist(), one_hot(0, 2).tolist(), one_hot(2, 1).tolist(), one_hot(2, 1).tolist()]
@@ -156,10 +156,10 @@ def test_clients_of_two_opinions_are_taught_apart() -> None:
 
 def test_teachers_that_nobody_needs_repeat_one_that_somebody_does() -> None:
     request = np.array([4])
-    fold = clustered(3, STARTS)(request, 3)
+    aggregation = clustered(3, STARTS)(request, 3)
     for client in range(4):
-        fold.add(client, Labels(request, one_hot(1)))
-    assert fold.finish().value.tolist() == [[[0, 1, 0]] * 3]
+        aggregation.add(client, Labels(request, one_hot(1)))
+    assert aggregation.finish().value.tolist() == [[[0, 1, 0]] * 3]
 
 
 @pytest.mark.parametrize("request_size", [0, 4])

@@ -59,10 +59,10 @@ def test_an_average_is_the_literal_one_whatever_is_missing(
     kind: Average, trim: float, as_trim: float, seed: int, clients: int, samples: int, classes: int
 ) -> None:
     request, given = answers(seed, clients, samples, classes)
-    fold = average(kind, trim, then=IDENTITY)(request, classes)
+    aggregation = average(kind, trim, then=IDENTITY)(request, classes)
     for labels in given:
-        fold.add(0, labels)
-    found = fold.finish()
+        aggregation.add(0, labels)
+    found = aggregation.finish()
     expected = literal(request, given, classes, as_trim)
     assert found.index.tolist() == list(expected)
     assert np.allclose(found.value, np.array(list(expected.values())).reshape(-1, classes), atol=1e-6)
@@ -72,10 +72,10 @@ def test_the_order_of_arrival_does_not_matter() -> None:
     request, given = answers(3, 7, 6, 4)
     results = []
     for order in (given, given[::-1]):
-        fold = average("trimmed", 0.2, then=IDENTITY)(request, 4)
+        aggregation = average("trimmed", 0.2, then=IDENTITY)(request, 4)
         for labels in order:
-            fold.add(0, labels)
-        results.append(fold.finish().value.tobytes())
+            aggregation.add(0, labels)
+        results.append(aggregation.finish().value.tobytes())
     assert results[0] == results[1]
 
 
@@ -83,21 +83,21 @@ def test_the_order_of_arrival_does_not_matter() -> None:
 def test_two_liars_of_ten_cannot_move_what_eight_agree_on(kind: Average) -> None:
     index = np.array([4], np.int64)
     honest, false = np.array([[0.8, 0.1, 0.1]], np.float32), np.array([[0.0, 0.0, 1.0]], np.float32)
-    folds = average(kind, 0.2, then=IDENTITY)(index, 3), mean(then=IDENTITY)(index, 3)
+    aggregations = average(kind, 0.2, then=IDENTITY)(index, 3), mean(then=IDENTITY)(index, 3)
     for value in [honest] * 8 + [false] * 2:
-        for fold in folds:
-            fold.add(0, Labels(index, value))
-    robust, plain = (fold.finish().value for fold in folds)
+        for aggregation in aggregations:
+            aggregation.add(0, Labels(index, value))
+    robust, plain = (aggregation.finish().value for aggregation in aggregations)
     assert np.allclose(robust, honest, atol=1e-6)
     assert plain[0, 2] == pytest.approx(0.28)
 
 
 def test_certain_answers_with_nothing_in_common_are_averaged() -> None:
     index = np.array([0], np.int64)
-    fold = average("median", 0.2, then=IDENTITY)(index, 3)
+    aggregation = average("median", 0.2, then=IDENTITY)(index, 3)
     for entry in range(3):
-        fold.add(0, Labels(index, np.eye(3, dtype=np.float32)[[entry]]))
-    assert np.allclose(fold.finish().value, 1 / 3)
+        aggregation.add(0, Labels(index, np.eye(3, dtype=np.float32)[[entry]]))
+    assert np.allclose(aggregation.finish().value, 1 / 3)
 
 
 def test_no_answer_at_all_leaves_nothing() -> None:

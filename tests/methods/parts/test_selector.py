@@ -64,18 +64,18 @@ def test_tau_2_keeps_everything_even_where_all_of_many_classes_are_alike() -> No
     request = np.arange(3)
     uniform = Labels(request, np.full((3, 1000), 1 / 1000, np.float32))
     for tau, kept in ((2.0, [0, 1, 2]), (1.99, [])):
-        fold = mean(keep=unambiguous(tau))(request, 1000)
-        fold.add(0, uniform)
-        assert fold.finish().index.tolist() == kept
+        aggregation = mean(keep=unambiguous(tau))(request, 1000)
+        aggregation.add(0, uniform)
+        assert aggregation.finish().index.tolist() == kept
 
 
 def test_the_server_judges_the_mean_and_not_the_answers() -> None:
     """Two clients that are certain of different classes leave a sample that is not; two that agree do not."""
     request = np.array([3, 8])
-    fold = mean(keep=unambiguous(0.9))(request, 2)
-    fold.add(0, Labels(request, np.array([[1, 0], [1, 0]], np.float32)))
-    fold.add(1, Labels(request, np.array([[0, 1], [1, 0]], np.float32)))
-    found = fold.finish()
+    aggregation = mean(keep=unambiguous(0.9))(request, 2)
+    aggregation.add(0, Labels(request, np.array([[1, 0], [1, 0]], np.float32)))
+    aggregation.add(1, Labels(request, np.array([[0, 1], [1, 0]], np.float32)))
+    found = aggregation.finish()
     assert found.index.tolist() == [8]
     assert found.value.tolist() == [[1, 0]]
 

@@ -14,7 +14,7 @@ from scarlet.methods.cfd import CfdConfig, cfd
 from scarlet.methods.parts.aggregate import mean
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec import Codec, Context
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Server
 from scarlet.protocol.state import restore

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from scarlet.arrays import Index, Labels
 from scarlet.job import Result
+from scarlet.protocol.aggregation import Aggregation
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.client import Client
 from scarlet.protocol.codec import Codec
-from scarlet.protocol.codecs import codec
-from scarlet.protocol.fold import Fold
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Server
 from scarlet.protocol.state import restore
@@ -39,7 +39,7 @@ def said(labels: Labels) -> Said:
     return {sample: tuple(row) for sample, row in zip(labels.index.tolist(), labels.value.tolist(), strict=True)}
 
 
-class Recorded(Fold):
+class Recorded(Aggregation):
     """Keeps what was added to it."""
 
     def __init__(self) -> None:
@@ -75,15 +75,15 @@ class Model:
 class World:
     """One server and its clients, whatever happens on the way between them."""
 
-    folds: list[Recorded] = field(default_factory=list)
+    aggregations: list[Recorded] = field(default_factory=list)
     events: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        def fold(request: Index, classes: int) -> Recorded:
-            self.folds.append(Recorded())
-            return self.folds[-1]
+        def aggregation(request: Index, classes: int) -> Recorded:
+            self.aggregations.append(Recorded())
+            return self.aggregations[-1]
 
-        self.method = Method(aggregate=fold, uplink=DeltaLabels(), uplink_bits=2)
+        self.method = Method(aggregate=aggregation, uplink=DeltaLabels(), uplink_bits=2)
         self.codec: Codec = codec("reference", self.method, AGREEMENT)
         self.server = self.new_server()
         self.clients = [self.new_client(number) for number in range(AGREEMENT.clients)]
@@ -160,7 +160,7 @@ class World:
                 assert self.answer(client, downlink, seed) == data
                 server.take(client, data)
         request = server.request.tolist()
-        assert self.folds[-1].added == {
+        assert self.aggregations[-1].added == {
             client: {sample: label for sample, label in labels.items() if sample in request}
             for client, labels in expected.items()
         }

@@ -15,7 +15,7 @@ from scarlet.errors import ConfigError
 from scarlet.methods.parts.aggregate import mean
 from scarlet.protocol.cache import Duration
 from scarlet.protocol.codec import Context
-from scarlet.protocol.codecs import codec
+from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Participation

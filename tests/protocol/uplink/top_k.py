@@ -17,9 +17,9 @@ import numpy as np
 from scarlet.arrays import Index, Labels, Values
 from scarlet.errors import ConfigError, MessageError
 from scarlet.job import Job, Result
+from scarlet.protocol.aggregation import Aggregate
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec import OWN_KINDS, Codec, Context, Layout, Layouts
-from scarlet.protocol.fold import Aggregate
 from scarlet.protocol.messages import Message
 from scarlet.protocol.slots import Learner, NoState, Round
 from scarlet.protocol.uplink.labels import Answer, SoftLabelAnswers

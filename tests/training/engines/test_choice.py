@@ -14,7 +14,7 @@ from scarlet.data.datasets import Augment
 from scarlet.errors import ConfigError
 from scarlet.models.registry import ModelFactory, initial_weights, model_factory
 from scarlet.training.engines.choice import Engine, choose
-from scarlet.training.engines.layout import has_channels_last
+from scarlet.training.engines.memory_format import has_channels_last
 from scarlet.training.engines.names import EngineName
 from scarlet.training.train import Samples, Training, fit
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from scarlet.arrays import Index, Labels
 from scarlet.errors import ConfigError
-from scarlet.protocol.fold import Aggregate, Fold
+from scarlet.protocol.aggregation import Aggregate, Aggregation
 
 Rows = npt.NDArray[np.float64]
 Sharpen = Callable[[Rows], Rows]
@@ -50,7 +50,7 @@ def mean(*, then: Sharpen | None = None, keep: Keep | None = None) -> Aggregate:
     return lambda request, classes: _Mean(request, classes, then, keep)
 
 
-class _Mean(Fold):
+class _Mean(Aggregation):
     def __init__(self, request: Index, classes: int, then: Sharpen | None, keep: Keep | None) -> None:
         self._request = request
         self._bits = np.zeros((len(request), classes), np.int64)

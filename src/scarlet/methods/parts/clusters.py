@@ -8,7 +8,7 @@ from scarlet.arrays import Index, Labels, Values
 from scarlet.errors import ConfigError
 from scarlet.methods.parts.aggregate import mean
 from scarlet.methods.parts.kmeans import cluster
-from scarlet.protocol.fold import Aggregate, Fold, Teachers
+from scarlet.protocol.aggregation import Aggregate, Aggregation, Teachers
 
 
 def clustered(clusters: int, starts: int) -> Aggregate:
@@ -26,7 +26,7 @@ def nearest(teachers: Labels, own: Values) -> Labels:
     return Labels(teachers.index, teachers.value[np.arange(len(own)), distance.argmin(axis=1)])
 
 
-class _Clustered(Fold):
+class _Clustered(Aggregation):
     """It must gather all answers: memory is O(clients x |I_req| x N)."""
 
     def __init__(self, request: Index, classes: int, clusters: int, starts: int) -> None:

@@ -10,7 +10,7 @@ from typing_extensions import Doc
 from scarlet.arrays import Index, Labels, Mask, Values
 from scarlet.errors import ConfigError
 from scarlet.methods.parts.aggregate import Rows, Sharpen, mean
-from scarlet.protocol.fold import Aggregate, Fold
+from scarlet.protocol.aggregation import Aggregate, Aggregation
 
 Average = Annotated[
     Literal["mean", "median", "trimmed"],
@@ -33,7 +33,7 @@ def average(kind: Average, trim: Trim, *, then: Sharpen) -> Aggregate:
     raise ConfigError(f"average must be mean, median or trimmed, got {kind!r}")
 
 
-class _Trimmed(Fold):
+class _Trimmed(Aggregation):
     """Leave out, in each entry of a label, the `trim` share of the answers at either end; 0.5 leaves the median.
 
     It must gather all answers: memory is O(clients x |I_req| x N).

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from scarlet.arrays import Index, Labels, Values
 from scarlet.errors import MessageError
+from scarlet.protocol.aggregation import Teachers
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.cache import NoCache
 from scarlet.protocol.codec import Codec, Context, Layout, Layouts, shape_from, shape_of
 from scarlet.protocol.downlink.shared import check_labels, check_samples, read_broadcast
-from scarlet.protocol.fold import Teachers
 from scarlet.protocol.layouts.reference import read_labels, write_labels
 from scarlet.protocol.messages import NO_LABELS_YET, Broadcast, Message
 from scarlet.protocol.slots import Learner, NoState, Round

@@ -12,10 +12,10 @@ from scarlet.arrays import Index, Labels, Values
 from scarlet.distributions import check_distributions
 from scarlet.errors import MessageError
 from scarlet.job import Choose
+from scarlet.protocol.aggregation import Teachers
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.cache import ABSENT, CachePolicy, CacheTable, NoCache, OutOfStep, member, recall, store
 from scarlet.protocol.codec import Codec, Context, Layouts
-from scarlet.protocol.fold import Teachers
 from scarlet.protocol.holdings import Holdings
 from scarlet.protocol.layouts import compact, reference
 from scarlet.protocol.messages import LAST_ROUND, NO_LABELS_YET, Broadcast, CatchUp, History, Message, Sync

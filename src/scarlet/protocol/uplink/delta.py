@@ -17,9 +17,9 @@ import numpy as np
 from scarlet.arrays import DIGEST_BYTES, Index, Labels, Mask, Values
 from scarlet.errors import MessageError
 from scarlet.job import Job, Result
+from scarlet.protocol.aggregation import Aggregate
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec import Codec, Context, Layout, Layouts, shape_from, shape_of
-from scarlet.protocol.fold import Aggregate
 from scarlet.protocol.layouts.reference import CLIENT, read_labels, write_labels
 from scarlet.protocol.messages import Message
 from scarlet.protocol.slots import Learner, Round

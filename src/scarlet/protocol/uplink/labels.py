@@ -12,9 +12,9 @@ from scarlet.arrays import Index, Labels, Values
 from scarlet.distributions import check_distributions
 from scarlet.errors import MessageError
 from scarlet.job import Job, Result
+from scarlet.protocol.aggregation import Aggregate
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec import Codec, Context, Layout, Layouts, shape_from, shape_of
-from scarlet.protocol.fold import Aggregate
 from scarlet.protocol.layouts.reference import read_labels, write_labels
 from scarlet.protocol.messages import Message
 from scarlet.protocol.slots import Learner, NoState, Round
@@ -69,21 +69,21 @@ class SoftLabelServer:
 
 
 class SoftLabelAnswers:
-    """Each answer is checked, and added to the fold as it arrives."""
+    """Each answer is checked, and added to the aggregation as it arrives."""
 
     shared: Sequence[Message] = ()
 
     def __init__(self, aggregate: Aggregate, request: Index, codec: Codec) -> None:
         self._request, self._classes = request, codec.classes
-        self._fold = aggregate(request, codec.classes)
+        self._aggregation = aggregate(request, codec.classes)
         self.limit = answer_limit(len(request), codec)
 
     def add(self, message: Answer, data: bytes) -> None:
         self.check(message.client, message.labels)
-        self._fold.add(message.client, message.labels)
+        self._aggregation.add(message.client, message.labels)
 
     def finish(self) -> Labels:
-        return self._fold.finish()
+        return self._aggregation.finish()
 
     def commit(self) -> None: ...
 

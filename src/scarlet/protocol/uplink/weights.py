@@ -11,9 +11,9 @@ import numpy as np
 from scarlet.arrays import Labels, Values
 from scarlet.errors import MessageError
 from scarlet.job import Job, Result
+from scarlet.protocol.aggregation import Aggregate
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec import Codec, Context, Layout, Layouts
-from scarlet.protocol.fold import Aggregate
 from scarlet.protocol.messages import EVERYBODY, Message
 from scarlet.protocol.slots import Learner, NoState, Round
 from scarlet.wire import frame

@@ -1,4 +1,4 @@
-"""An engine is an execution backend: it sets the memory layout of models, and how their training is run."""
+"""An engine is an execution backend: it sets the memory format of models, and how their training is run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 from scarlet.errors import ConfigError
 from scarlet.training.engines.batched import obstacle_to_stacking
 from scarlet.training.engines.compiled import Compilation, enable_compilation
-from scarlet.training.engines.layout import to_channels_last
+from scarlet.training.engines.memory_format import to_channels_last
 from scarlet.training.engines.names import EngineName
 
 _WIDE = 32  # input channels; measured: channels-last is slower for cnn (16), faster for cnn32 and resnet20 (64)
@@ -43,7 +43,7 @@ def _made(factory: Callable[[], nn.Module], channels_last: bool, compilation: Co
 def choose(name: EngineName, factory: Callable[[], nn.Module], image_shape: tuple[int, ...]) -> Engine:
     """The engine of that name, for models of images [C, H, W].
 
-    `auto` trains client after client in the memory layout that suits the model's widest convolution. It looks at
+    `auto` trains client after client in the memory format that suits the model's widest convolution. It looks at
     nothing but the model, so a run takes the same engine on every machine. `compiled` and `batched` are opt-in;
     `batched` has not been tried on a GPU.
     """

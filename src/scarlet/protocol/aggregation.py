@@ -9,7 +9,7 @@ from typing import Protocol
 from scarlet.arrays import Index, Labels, Values
 
 
-class Fold(Protocol):
+class Aggregation(Protocol):
     """One round's aggregate under way: answers are added as they arrive, in any order, with the same result."""
 
     def add(self, client: int, labels: Labels) -> None: ...
@@ -18,7 +18,7 @@ class Fold(Protocol):
         """The aggregate of the samples that somebody answered."""
 
 
-Aggregate = Callable[[Index, int], Fold]  # (I_req, N) -> the fold of a round
+Aggregate = Callable[[Index, int], Aggregation]  # (I_req, N) -> the aggregation of a round
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing_extensions import Doc
 from scarlet.cli.options import AsJson, Option, flag, help_text, options_of
 from scarlet.config import Config
 from scarlet.errors import ConfigError
-from scarlet.experiment.flat import choices_of
+from scarlet.experiment.config_json import choices_of
 from scarlet.methods.caching import Caching
 from scarlet.methods.registry import METHODS, Entry, check_method
 from scarlet.presets import PRESETS, apply
@@ -40,7 +40,7 @@ GROUPS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class CommandOptions:
     """Options of the command line itself."""
 
     preset: Annotated[
@@ -58,7 +58,7 @@ class Launch:
 
 def run_options(methods: Sequence[Entry[Any]], *others: type) -> dict[str, Option]:
     """The options of a run of these methods, in the order of their groups."""
-    shared, own = options_of(Launch, *others, Config, AsJson), _own_options(methods)
+    shared, own = options_of(CommandOptions, *others, Config, AsJson), _own_options(methods)
     for name in shared.keys() & own.keys() if len(methods) == 1 else ():
         shared[name] = replace(shared[name], help=own[name].help)
     options: dict[str, Option] = {}

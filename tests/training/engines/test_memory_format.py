@@ -8,7 +8,7 @@ from torch import nn
 from scarlet.arrays import Labels
 from scarlet.data.datasets import Augment
 from scarlet.models.registry import initial_weights, model_factory
-from scarlet.training.engines.layout import has_channels_last, in_layout_of, to_channels_last
+from scarlet.training.engines.memory_format import has_channels_last, in_format_of, to_channels_last
 from scarlet.training.train import Samples, Training, distil, evaluate, fit, parameters_of, predict, scaled
 
 CNN32 = model_factory("cnn32", 10, (3, 32, 32))
@@ -25,7 +25,7 @@ def test_images_in_the_layout_of_a_model_give_the_same_bits(floats: bool) -> Non
         model = to_channels_last(CNN32())
         model.load_state_dict(start)
         assert has_channels_last(model)
-        seen = in_layout_of(model, images) if converted else images
+        seen = in_format_of(model, images) if converted else images
         assert seen.is_contiguous() != converted and torch.equal(seen, images)
         some = np.array([3, 60, 3, 11])
         taught = Labels(some, predict(model, seen, some))
@@ -39,9 +39,9 @@ def test_images_in_the_layout_of_a_model_give_the_same_bits(floats: bool) -> Non
 def test_images_for_a_contiguous_model_are_copied_only_if_they_are_channels_last() -> None:
     images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
     assert not has_channels_last(CNN32())
-    assert in_layout_of(CNN32(), images) is images
+    assert in_format_of(CNN32(), images) is images
     converted = images.contiguous(memory_format=torch.channels_last)
-    assert in_layout_of(CNN32(), converted).is_contiguous()
+    assert in_format_of(CNN32(), converted).is_contiguous()
 
 
 def test_the_gradient_of_a_flattened_activation_is_channels_last() -> None:
