@@ -34,7 +34,7 @@ from scarlet.training.engines.batched import work_together
 from scarlet.training.engines.choice import choose
 from scarlet.training.engines.memory_format import in_format_of
 from scarlet.training.engines.names import EngineName
-from scarlet.training.memory import keep_freed_memory
+from scarlet.training.freed_memory import keep_freed_memory
 from scarlet.training.train import Samples, Task, Training, evaluate, fit
 
 ENGINES: tuple[EngineName, ...] = ("contiguous", "channels-last", "compiled", "batched")

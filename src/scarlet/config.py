@@ -43,7 +43,9 @@ class Config:
     samples_per_client: Annotated[
         int | None, Doc("training images of each client (default: an equal share of the private dataset)")
     ] = None
-    share_images: Annotated[bool, Doc("allow several clients to hold the same private image")] = False
+    share_images: Annotated[
+        bool, Doc("each client draws from the whole private dataset, so several may hold the same image")
+    ] = False
     test_per_client: Annotated[
         int, Doc("test images of each client, drawn with the class proportions of its training images")
     ] = 100
@@ -56,20 +58,36 @@ class Config:
 
     clients: Annotated[int, Doc("K, number of clients")] = 10
     rounds: Annotated[int, Doc("number of communication rounds")] = 60
-    participation: Annotated[float, Doc("p, fraction of the clients that take part in each round")] = 1.0
+    participation: Annotated[
+        float, Doc("p, fraction of the clients that take part in each round: round(p K) of them, drawn for each round")
+    ] = 1.0
     min_answers: Annotated[
-        int, Doc("answers that a round needs; with fewer it is tried again, up to 10 times, with newly drawn clients")
+        int,
+        Doc(
+            "answers that a round needs; with fewer it is tried again with newly drawn clients, and "
+            "after 10 tries the run ends"
+        ),
     ] = 1
-    deadline: Annotated[float | None, Doc("seconds that a round waits for answers (default: no limit)")] = None
+    deadline: Annotated[
+        float | None,
+        Doc(
+            "seconds that a try of a round waits; later answers are rejected, and results depend on "
+            "the clock (default: no limit)"
+        ),
+    ] = None
     codec: Annotated[
         str,
         Doc("message encoding: compact quantises (lossy) and entropy-codes, reference sends float32 as in the paper"),
     ] = "compact"
     uplink_bits: Annotated[
-        int | None, Doc("bits per soft-label entry sent by the clients; 32: float32 (default: the method's or codec's)")
+        int | None,
+        Doc(
+            "1 to 32 bits per soft-label entry sent by the clients, before entropy coding; 32: "
+            "float32 (default: the method's, or else the codec's)"
+        ),
     ] = None
     downlink_bits: Annotated[
-        int | None, Doc("bits per soft-label entry sent by the server; 32: float32 (default: the method's or codec's)")
+        int | None, Doc("the same for what the server sends (default: the method's, or else the codec's)")
     ] = None
 
     model: Annotated[
@@ -83,12 +101,17 @@ class Config:
     lr: Annotated[float, Doc("SGD learning rate of local training")] = 0.1
     distil_lr: Annotated[float, Doc("SGD learning rate of distillation")] = 0.1
     batch_size: Annotated[int, Doc("batch size of local training and of distillation")] = 50
-    eval_every: Annotated[int, Doc("evaluation interval in rounds")] = 1
+    eval_every: Annotated[
+        int, Doc("evaluate the server's model and the clients every so many rounds, and in the last round")
+    ] = 1
     seed: Annotated[int, Doc("random seed of the data split, the initial weights and all other draws")] = 0
 
     dropout: Annotated[
         float,
-        Doc("q, probability that a client is lost in a round: q/2 before training, q/2 after it, with its reply only"),
+        Doc(
+            "q, probability that a client fails in a round: q/2 before training, q/2 after it, when "
+            "only its reply is lost"
+        ),
     ] = 0.0
     hostile: Annotated[float, Doc("fraction of the clients that send false soft-labels in every round")] = 0.0
     attack: Annotated[
@@ -99,7 +122,7 @@ class Config:
     engine: Annotated[
         EngineName,
         Doc(
-            "execution backend: auto selects the memory layout, contiguous or channels-last, that suits the model; "
+            "execution backend: auto selects the memory format, contiguous or channels-last, that suits the model; "
             "opt-in: compiled uses torch.compile, batched trains clients together and was not tried on a GPU"
         ),
     ] = "auto"
@@ -108,7 +131,10 @@ class Config:
     ] = None
     clients_in_memory: Annotated[
         int | None,
-        Doc(f"clients kept in RAM, over all workers (default: as many as fit into 2 GB); {_RESULTS_THE_SAME}"),
+        Doc(
+            f"clients whose state is kept in RAM, over all workers; the others are on disk (default: "
+            f"as many as fit into 2 GB); {_RESULTS_THE_SAME}"
+        ),
     ] = None
 
     checkpoint_every: Annotated[int, Doc("checkpoint interval in rounds; 0: no checkpoints")] = 1

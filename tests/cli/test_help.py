@@ -122,7 +122,9 @@ def test_options_of_a_registered_method_need_no_documentation() -> None:
 def test_a_methods_own_default_of_a_shared_option_is_shown() -> None:
     assert "--uplink-bits INT b_up, " in (said := " ".join(call("run", "cfd", "--help").out.split()))
     assert "1: only the largest class; 32: float32 (default: 1)" in said
-    assert "(default: the method's or codec's)" in " ".join(call("compare", "cfd", "dsfl", "--help").out.split())
+    assert "(default: the method's, or else the codec's)" in " ".join(
+        call("compare", "cfd", "dsfl", "--help").out.split()
+    )
 
 
 @pytest.mark.parametrize("columns", [80, 120])

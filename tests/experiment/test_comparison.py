@@ -11,6 +11,8 @@ from scarlet.records import RunResult
 from tests.experiment.tiny import METHOD, TINY, lines, read
 from tests.experiment.watchers import CtrlC
 
+pytestmark = pytest.mark.xdist_group("comparison")  # its fixtures are made once, in one process
+
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[RunResult]]:

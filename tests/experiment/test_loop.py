@@ -35,6 +35,8 @@ from scarlet.transport.transport import Failure, LocalClients, Overhead, Transpo
 from scarlet.wire.ledger import COLUMNS, Ledger
 from tests.transport.five_clients import AGREEMENT, CLIENTS, data, setup, transport
 
+pytestmark = pytest.mark.xdist_group("loop")  # its fixtures are made once, in one process
+
 Answer = tuple[int, bytes | Failure]
 Disturb = Callable[[int, Iterable[Answer]], Iterable[Answer]]  # (number of the exchange, answers) -> what arrives
 

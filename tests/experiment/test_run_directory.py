@@ -12,6 +12,8 @@ from scarlet.errors import ConfigError
 from scarlet.records import RunResult
 from tests.experiment.tiny import METHOD, TINY, lines, means_of_the_last_10, measured_again, read
 
+pytestmark = pytest.mark.xdist_group("run directory")  # its fixtures are made once, in one process
+
 DOCUMENTED = {
     "round",
     "server_accuracy",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from scarlet.arrays import Array, Index, Labels, Values
-from scarlet.methods.parts import aggregate, clusters
+from scarlet.methods.parts import clusters, mean
 from scarlet.protocol.aggregation import Teachers
 from scarlet.protocol.cache import ABSENT, CacheTable
 from scarlet.protocol.client import ClientState
@@ -22,7 +22,7 @@ from scarlet.protocol.messages import Message, Signal, Sync
 from scarlet.protocol.server import ClosedRound, Server, ServerState
 from scarlet.protocol.slots import Learner, Round
 from scarlet.protocol.state import restore
-from scarlet.protocol.unchanged import Unchanged
+from scarlet.protocol.unchanged_labels import Unchanged
 from scarlet.protocol.uplink.delta import NOTHING, AcceptedState, DeltaAnswer, Memory, SentState
 from scarlet.protocol.uplink.weights import MeanOfModels, Models, Parameters
 from tests.faults import nodes
@@ -210,12 +210,12 @@ def teach_the_centres_of_another_sample(patch: pytest.MonkeyPatch) -> None:
 
 
 def add_a_partial_answer_from_the_top(patch: pytest.MonkeyPatch) -> None:
-    honest = aggregate._Mean.add
+    honest = mean._Mean.add
 
-    def add(self: aggregate._Mean, client: int, labels: Labels) -> None:
+    def add(self: mean._Mean, client: int, labels: Labels) -> None:
         honest(self, client, Labels(self._request[: len(labels.index)], labels.value))
 
-    patch.setattr(aggregate._Mean, "add", add)
+    patch.setattr(mean._Mean, "add", add)
 
 
 def ignore_the_counts_of_samples(patch: pytest.MonkeyPatch) -> None:

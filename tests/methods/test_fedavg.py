@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
 
@@ -33,15 +32,6 @@ TRAINING = Training(
 SIZES = (5, 9, 17)  # images of each client
 METHOD = fedavg(FedavgConfig())
 AGREEMENT = Agreement(clients=len(SIZES), public_size=4, public_per_round=2, classes=CLASSES, seed=0)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """As in a run: on networks this small, threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def network(seed: int = 1) -> nn.Module:

@@ -14,6 +14,8 @@ from scarlet.protocol.cache import OnExpiry
 from scarlet.protocol.method import Method
 from tests.protocol.federation import AGREEMENT, METHODS, Federation
 
+pytestmark = pytest.mark.xdist_group("cost table")  # its fixtures are made once, in one process
+
 
 @pytest.fixture(scope="module")
 def table() -> dict[str, Cost]:

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from scarlet.arrays import DIGEST_BYTES, Index, Labels, Values
 from scarlet.errors import MessageError
-from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.mean import mean
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec import Codec
 from scarlet.protocol.codec_registry import codec

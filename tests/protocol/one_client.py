@@ -8,7 +8,7 @@ import numpy as np
 
 from scarlet.arrays import Index, Labels, Values
 from scarlet.job import Job, Result
-from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.mean import mean
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.cache import Duration
 from scarlet.protocol.client import Client

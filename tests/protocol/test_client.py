@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from scarlet.arrays import Labels
 from scarlet.errors import MessageError
 from scarlet.job import Job, Result
-from scarlet.methods.parts.aggregate import mean
 from scarlet.methods.parts.clusters import nearest
+from scarlet.methods.parts.mean import mean
 from scarlet.protocol.downlink.personal import Lesson, Personal
 from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.messages import EVERYBODY, Message, Report, Resync

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from scarlet.errors import ConfigError, MessageError
-from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.mean import mean
 from scarlet.methods.registry import METHODS
 from scarlet.protocol.codec import OWN_KINDS, Layout, Layouts
 from scarlet.protocol.codec_registry import CODECS, check_codec, codec

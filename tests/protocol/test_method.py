@@ -7,7 +7,7 @@ import pytest
 
 from scarlet.arrays import Labels
 from scarlet.errors import ConfigError
-from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.mean import mean
 from scarlet.protocol.cache import Duration, NoCache
 from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.method import Everything, Method, nothing

@@ -13,7 +13,7 @@ import scarlet.protocol
 
 PROTOCOL = Path(scarlet.protocol.__path__[0])
 SLOTS = ("scarlet.protocol.downlink", "scarlet.protocol.uplink")
-OPTIONAL = ("downlink.personal", "uplink.delta", "uplink.weights", "unchanged")  # each belongs to one method
+OPTIONAL = ("downlink.personal", "uplink.delta", "uplink.weights", "unchanged_labels")  # each belongs to one method
 
 
 def imports(path: Path) -> set[str]:
@@ -28,7 +28,7 @@ def imports(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["server", "client", "codec", "codecs", "state", "slots", "stamps", "messages", "cache"]
+    "name", ["server", "client", "codec", "codec_registry", "state", "slots", "stamps", "messages", "cache"]
 )
 def test_no_implementation_of_a_slot_is_imported_by(name: str) -> None:
     assert not [module for module in imports(PROTOCOL / f"{name}.py") if module.startswith(SLOTS)]
@@ -58,7 +58,7 @@ class Deleted:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Deleted())
-from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.mean import mean
 from scarlet.protocol.cache import Duration
 from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.method import Method

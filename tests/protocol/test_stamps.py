@@ -23,7 +23,7 @@ from scarlet.protocol.messages import Exceptional, History, Stamps, Sync
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Server
 from scarlet.protocol.stamps import Draws, StampHistory, StampReplay, checksum, no_stamps
-from scarlet.protocol.unchanged import Unchanged
+from scarlet.protocol.unchanged_labels import Unchanged
 from scarlet.protocol.uplink.delta import DeltaAnswer, DeltaLabels
 from scarlet.protocol.uplink.labels import Answer
 from scarlet.wire.ledger import Ledger

@@ -8,8 +8,6 @@ from scarlet.training.server_model import ServerModel
 from scarlet.training.train import distil, evaluate, parameters_of, predict
 from tests.training.easy import NO_LABELS, TRAINING, easy, network, same, teacher, weights
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_the_server_learns_a_rounds_labels_and_nothing_from_none(apart: bool) -> None:

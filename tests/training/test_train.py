@@ -28,8 +28,6 @@ from scarlet.training.train import (
 )
 from tests.training.easy import CLASSES, NO_LABELS, TRAINING, easy, network, same, teacher, weights
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def job(client: int = 0, round: int = 1, taught: Labels = NO_LABELS) -> Job:
     return Job(client, round, 0, taught, np.arange(5))

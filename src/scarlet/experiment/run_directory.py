@@ -10,7 +10,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from scarlet.data.figure import partition_figure
+from scarlet.data.partition_figure import partition_figure
 from scarlet.errors import ConfigError, DataError, ScarletError
 from scarlet.methods.registry import METHODS
 from scarlet.records import RoundRecord, RunResult

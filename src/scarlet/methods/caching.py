@@ -10,7 +10,11 @@ from typing_extensions import Doc
 from scarlet.protocol.cache import CachePolicy, Duration, NoCache, OnExpiry
 
 Expiry = Annotated[
-    OnExpiry, Doc("expired cache entries: refresh replaces them with new soft-labels, delete (the paper) removes them")
+    OnExpiry,
+    Doc(
+        "when a sample with an expired cache entry is drawn, its label is requested; refresh caches "
+        "it, delete (the paper) uses it in this round only"
+    ),
 ]
 
 

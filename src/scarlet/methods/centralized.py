@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import Doc
 
 from scarlet.errors import ConfigError
-from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.mean import mean
 from scarlet.protocol.method import Method, nothing
 
 

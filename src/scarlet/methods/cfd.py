@@ -10,11 +10,11 @@ from typing_extensions import Doc
 
 from scarlet.arrays import Index
 from scarlet.methods.caching import Caching
-from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.mean import mean
 from scarlet.protocol.cache import Duration
 from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.method import Method
-from scarlet.protocol.unchanged import Unchanged
+from scarlet.protocol.unchanged_labels import Unchanged
 from scarlet.protocol.uplink.delta import DeltaLabels
 from scarlet.protocol.uplink.labels import SoftLabels
 from scarlet.rng import draw, stream

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
-from scarlet.methods.parts.aggregate import era
+from scarlet.methods.parts.mean import era
 from scarlet.methods.parts.robust import Average, Trim, average
 from scarlet.protocol.method import Method
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.mean import mean
 from scarlet.protocol.method import Method, nothing
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from typing_extensions import Doc
 
 from scarlet.methods.caching import Expiry
-from scarlet.methods.parts.aggregate import power
+from scarlet.methods.parts.mean import power
 from scarlet.methods.parts.robust import Average, Trim, average
 from scarlet.protocol.cache import Duration
 from scarlet.protocol.downlink.shared import Shared

@@ -8,7 +8,7 @@ from typing import Annotated
 from typing_extensions import Doc
 
 from scarlet.methods.caching import Caching
-from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.mean import mean
 from scarlet.methods.parts.selector import Fitting, InDistribution, unambiguous
 from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.method import Method

@@ -17,7 +17,7 @@ import torch
 from scarlet.arrays import Array
 from scarlet.data.federated import StoredData
 from scarlet.errors import ScarletError
-from scarlet.training.memory import keep_freed_memory
+from scarlet.training.freed_memory import keep_freed_memory
 from scarlet.training.tensors import model_arrays, weights_of
 from scarlet.transport.client_runner import ClientRunner
 from scarlet.transport.client_setup import ClientSetup

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from scarlet.arrays import Labels, Values
 from scarlet.errors import ConfigError
-from scarlet.methods.parts.aggregate import mean
 from scarlet.methods.parts.clusters import clustered
+from scarlet.methods.parts.mean import mean
 from scarlet.protocol.aggregation import Teachers
 
 PROFILE = settings(deadline=None, max_examples=60)

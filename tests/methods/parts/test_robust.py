@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scarlet.arrays import Index, Labels
 from scarlet.errors import ConfigError
 from scarlet.methods.dsfl import DsflConfig
-from scarlet.methods.parts.aggregate import Sharpen, mean, power
+from scarlet.methods.parts.mean import Sharpen, mean, power
 from scarlet.methods.parts.robust import Average, average
 from scarlet.methods.scarlet import ScarletConfig
 

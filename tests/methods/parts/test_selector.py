@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from scarlet.arrays import Labels
 from scarlet.errors import ConfigError
-from scarlet.methods.parts.aggregate import mean
 from scarlet.methods.parts.kulsif import in_distribution
+from scarlet.methods.parts.mean import mean
 from scarlet.methods.parts.selector import InDistribution, unambiguous
 from scarlet.rng import stream
 

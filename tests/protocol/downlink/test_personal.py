@@ -10,7 +10,7 @@ import pytest
 from scarlet.arrays import Labels
 from scarlet.errors import ConfigError, MessageError
 from scarlet.methods.comet import CometConfig, comet
-from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.mean import mean
 from scarlet.protocol.downlink.personal import Lesson, Lessons, Personal
 from scarlet.protocol.method import Method
 from tests.protocol.federation import Federation, Table, contents

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from scarlet.arrays import Index, Labels, Values
-from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.mean import mean
 from scarlet.protocol.cache import ABSENT, CacheTable, Duration, OnExpiry, recall, store
 from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.messages import CatchUp, Signal
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Participation
-from scarlet.protocol.unchanged import Unchanged
+from scarlet.protocol.unchanged_labels import Unchanged
 from scarlet.protocol.uplink.labels import Answer
 from scarlet.wire import frame
 from tests.protocol.federation import AGREEMENT, Federation, same_labels

@@ -11,7 +11,7 @@ import pytest
 
 from scarlet.arrays import Index, Labels
 from scarlet.methods.cfd import CfdConfig, cfd
-from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.mean import mean
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec import Codec, Context
 from scarlet.protocol.codec_registry import codec

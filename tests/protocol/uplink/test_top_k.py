@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scarlet.arrays import Index, Labels, Values
 from scarlet.errors import ConfigError
-from scarlet.methods.parts.aggregate import mean
+from scarlet.methods.parts.mean import mean
 from scarlet.protocol.cache import Duration
 from scarlet.protocol.codec import Context
 from scarlet.protocol.codec_registry import codec

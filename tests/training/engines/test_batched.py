@@ -38,14 +38,11 @@ EVERYTHING = np.arange(PUBLIC)
 @pytest.fixture(autouse=True)
 def in_doubles() -> Iterator[None]:
     """In single precision a ReLU that rounding tips over is soon seen in the weights; in double there is none."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield
     torch.set_default_dtype(torch.float32)
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

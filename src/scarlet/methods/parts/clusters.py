@@ -6,8 +6,8 @@ import numpy as np
 
 from scarlet.arrays import Index, Labels, Values
 from scarlet.errors import ConfigError
-from scarlet.methods.parts.aggregate import mean
 from scarlet.methods.parts.kmeans import cluster
+from scarlet.methods.parts.mean import mean
 from scarlet.protocol.aggregation import Aggregate, Aggregation, Teachers
 
 

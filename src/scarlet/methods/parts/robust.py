@@ -9,14 +9,14 @@ from typing_extensions import Doc
 
 from scarlet.arrays import Index, Labels, Mask, Values
 from scarlet.errors import ConfigError
-from scarlet.methods.parts.aggregate import Rows, Sharpen, mean
+from scarlet.methods.parts.mean import Rows, Sharpen, mean
 from scarlet.protocol.aggregation import Aggregate, Aggregation
 
 Average = Annotated[
     Literal["mean", "median", "trimmed"],
     Doc("aggregate of the clients' soft-labels; median and trimmed are robust against false ones"),
 ]
-Trim = Annotated[float, Doc("fraction that the trimmed mean discards at each end")]
+Trim = Annotated[float, Doc("with --average trimmed: fraction of the answers that is discarded at each end, per class")]
 
 
 def average(kind: Average, trim: Trim, *, then: Sharpen) -> Aggregate:

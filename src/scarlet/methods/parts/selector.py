@@ -11,8 +11,8 @@ import numpy as np
 
 from scarlet.arrays import Images, Labels, Mask
 from scarlet.errors import ConfigError, unknown
-from scarlet.methods.parts.aggregate import Keep
 from scarlet.methods.parts.kulsif import in_distribution
+from scarlet.methods.parts.mean import Keep
 from scarlet.protocol.method import Filter, Prepared
 
 Fitting = Literal["paper", "original"]

@@ -5,7 +5,7 @@ import resource
 
 import torch
 
-from scarlet.training.memory import keep_freed_memory
+from scarlet.training.freed_memory import keep_freed_memory
 
 
 def _faults(keep: bool) -> int:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scarlet.arrays import Labels
 from scarlet.errors import ConfigError
-from scarlet.methods.parts.aggregate import Rows, Sharpen, era, mean, power
+from scarlet.methods.parts.mean import Rows, Sharpen, era, mean, power
 
 PROFILE = settings(deadline=None, max_examples=200)
 
