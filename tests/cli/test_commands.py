@@ -392,7 +392,7 @@ def until(done: Callable[[], bool]) -> bool:
 def test_ctrl_c_ends_a_run_cleanly_with_what_was_done_so_far(send: Callable[[int, int], None], tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [str(Path(sysconfig.get_path("scripts")) / "scarlet"), "run", "scarlet", *TINY]
-    command += ["--rounds", "5000", "--local-epochs", "20", "--workers", "2", "--out", str(out)]
+    command += ["--rounds", "5000", "--local-epochs", "10", "--workers", "2", "--out", str(out)]
     metrics = out / "metrics.jsonl"
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
