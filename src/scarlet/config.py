@@ -22,7 +22,7 @@ from scarlet.transport.fault_injection import Attack
 # Options that do not identify a run: they may differ when it is resumed, or between runs that are averaged.
 NOT_IDENTIFYING = ("data_dir", "workers", "clients_in_memory", "device")
 
-_REMOVED = {"native": "auto"}  # choices of earlier versions, and what to use instead
+_REMOVED = {("engine", "native"): "auto"}  # choices of earlier versions, and what to use instead
 _RESULTS_THE_SAME = "does not affect results (with batched: up to rounding)"
 
 
@@ -31,87 +31,52 @@ class Config:
     """One experiment, whatever its method."""
 
     private: Annotated[str, Doc("labelled private dataset, split among the clients")] = "mnist5k"
-    public: Annotated[
-        str | None, Doc("unlabelled public dataset (default: the one paired with the private dataset)")
-    ] = None
+    public: Annotated[str | None, Doc("unlabelled public dataset (default: the one paired with the private)")] = None
     data_dir: Annotated[
-        Path | None, Doc("directory that holds the datasets (default: $SCARLET_DATA, or ~/.cache/scarlet/data)")
+        Path | None, Doc("directory of datasets (default: $SCARLET_DATA, or ~/.cache/scarlet/data)")
     ] = None
     alpha: Annotated[
         float, Doc("concentration of the Dirichlet split by class; the smaller, the fewer classes each client has")
     ] = 0.3
-    samples_per_client: Annotated[
-        int | None, Doc("training images of each client (default: an equal share of the private dataset)")
-    ] = None
-    share_images: Annotated[
-        bool, Doc("each client draws from the whole private dataset, so several may hold the same image")
-    ] = False
-    test_per_client: Annotated[
-        int, Doc("test images of each client, drawn with the class proportions of its training images")
-    ] = 100
-    public_size: Annotated[
-        int | None, Doc("|P|, number of public images to use (default: all, but at most 10,000)")
-    ] = None
-    public_per_round: Annotated[
-        int | None, Doc("|P^t|, public images drawn for each round (default: a tenth of the public images)")
-    ] = None
+    samples_per_client: Annotated[int | None, Doc("training images of each client (default: an equal share)")] = None
+    share_images: Annotated[bool, Doc("let clients hold the same images: each draws from the whole dataset")] = False
+    test_per_client: Annotated[int, Doc("test images of each client, in its class proportions")] = 100
+    public_size: Annotated[int | None, Doc("|P|, public images to use (default: all, at most 10,000)")] = None
+    public_per_round: Annotated[int | None, Doc("|P^t|, public images drawn for a round (default: a tenth)")] = None
 
     clients: Annotated[int, Doc("K, number of clients")] = 10
     rounds: Annotated[int, Doc("number of communication rounds")] = 60
-    participation: Annotated[
-        float, Doc("p, fraction of the clients that take part in each round: round(p K) of them, drawn for each round")
-    ] = 1.0
+    participation: Annotated[float, Doc("p, fraction of the clients drawn to take part in each round")] = 1.0
     min_answers: Annotated[
-        int,
-        Doc(
-            "answers that a round needs; with fewer it is tried again with newly drawn clients, and "
-            "after 10 tries the run ends"
-        ),
+        int, Doc("answers that a round needs; with fewer, clients are drawn again, and after 10 tries the run ends")
     ] = 1
     deadline: Annotated[
-        float | None,
-        Doc(
-            "seconds that a try of a round waits; later answers are rejected, and results depend on "
-            "the clock (default: no limit)"
-        ),
+        float | None, Doc("seconds that a try of a round waits; later answers are rejected (default: no limit)")
     ] = None
     codec: Annotated[
-        str,
-        Doc("message encoding: compact quantises (lossy) and entropy-codes, reference sends float32 as in the paper"),
+        str, Doc("message encoding: compact (quantised: lossy; entropy-coded) or reference (float32, as in the paper)")
     ] = "compact"
     uplink_bits: Annotated[
         int | None,
-        Doc(
-            "1 to 32 bits per soft-label entry sent by the clients, before entropy coding; 32: "
-            "float32 (default: the method's, or else the codec's)"
-        ),
+        Doc("1 to 32 (float32) bits per soft-label entry from clients (default: the method's, or else the codec's)"),
     ] = None
     downlink_bits: Annotated[
         int | None, Doc("the same for what the server sends (default: the method's, or else the codec's)")
     ] = None
 
     model: Annotated[
-        str | None,
-        Doc("model of the server and of every client, such as cnn or resnet20 (default: the private dataset's)"),
+        str | None, Doc("model of the server and of the clients, such as resnet20 (default: the private dataset's)")
     ] = None
     local_epochs: Annotated[int, Doc("epochs of local training on the private images, in each round")] = 2
-    distil_epochs: Annotated[
-        int, Doc("epochs of distillation on the round's public images, on the clients and on the server")
-    ] = 2
+    distil_epochs: Annotated[int, Doc("epochs of distillation on the round's public images, on clients and server")] = 2
     lr: Annotated[float, Doc("SGD learning rate of local training")] = 0.1
     distil_lr: Annotated[float, Doc("SGD learning rate of distillation")] = 0.1
     batch_size: Annotated[int, Doc("batch size of local training and of distillation")] = 50
-    eval_every: Annotated[
-        int, Doc("evaluate the server's model and the clients every so many rounds, and in the last round")
-    ] = 1
+    eval_every: Annotated[int, Doc("evaluation interval in rounds; the last is always evaluated")] = 1
     seed: Annotated[int, Doc("random seed of the data split, the initial weights and all other draws")] = 0
 
     dropout: Annotated[
-        float,
-        Doc(
-            "q, probability that a client fails in a round: q/2 before training, q/2 after it, when "
-            "only its reply is lost"
-        ),
+        float, Doc("q, probability that a client fails in a round: half of it before training, half after it")
     ] = 0.0
     hostile: Annotated[float, Doc("fraction of the clients that send false soft-labels in every round")] = 0.0
     attack: Annotated[
@@ -130,11 +95,7 @@ class Config:
         int | None, Doc(f"worker processes (default: one per core, one on a GPU); {_RESULTS_THE_SAME}")
     ] = None
     clients_in_memory: Annotated[
-        int | None,
-        Doc(
-            f"clients whose state is kept in RAM, over all workers; the others are on disk (default: "
-            f"as many as fit into 2 GB); {_RESULTS_THE_SAME}"
-        ),
+        int | None, Doc(f"clients kept in RAM, the others on disk (default: what fits into 2 GB); {_RESULTS_THE_SAME}")
     ] = None
 
     checkpoint_every: Annotated[int, Doc("checkpoint interval in rounds; 0: no checkpoints")] = 1
@@ -183,7 +144,7 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Raise ConfigError for a value that is not among the choices of an option."""
     if value not in choices:
         known = f"{', '.join(choices[:-1])} or {choices[-1]}"
-        instead = _REMOVED.get(str(value))
+        instead = _REMOVED.get((name.split()[0].lstrip("-"), str(value)))
         remedy = "" if instead is None else f"; {value} was removed, use {instead}"
         raise ConfigError(f"{name} must be {known}, got {value!r}{remedy}")
 

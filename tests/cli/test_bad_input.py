@@ -420,13 +420,13 @@ def test_more_workers_than_the_machine_can_run_are_refused_before_data_is_looked
     command: list[str], mistake: Mistake
 ) -> None:
     complaint = mistake(*command, "--workers", "999", "--private", "cifar10", "--out", "out")
-    assert re.fullmatch(r"workers must be at most \d+ on this machine, .*, got 999; leave it out to use .*", complaint)
+    assert re.fullmatch(r"workers must be at most \d+ on this machine, .*, got 999; use fewer to use .*", complaint)
 
 
 def test_more_workers_than_the_machine_can_run_are_refused_by_resume(mistake: Mistake, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text('{"method": "dsfl", "private": "cifar10"}')
-    assert "got 999; leave it out" in mistake("resume", "run", "--workers", "999")
+    assert "got 999; use fewer" in mistake("resume", "run", "--workers", "999")
 
 
 def test_the_engine_that_was_removed_is_refused_with_the_remedy(mistake: Mistake) -> None:

@@ -164,6 +164,22 @@ def test_only_clients_that_are_available_are_asked(tmp_path: Path) -> None:
     assert all(len(asked) == 3 for asked in later) and set().union(*later) == {0, 1, 3, 4}
 
 
+def test_numbers_that_no_client_has_are_not_asked(tmp_path: Path) -> None:
+    machines = Machines(tmp_path, setup())
+    machines.up = {-1, 2, CLIENTS, 99}
+    Ran(machines, setup())
+    assert [asked for asked, _ in machines.exchanges] == [{2}] * 4
+
+
+def test_a_client_that_fails_twice_and_one_that_was_not_asked_count_once_and_not_at_all(tmp_path: Path) -> None:
+    def disturb(number: int, answers: Iterable[Answer]) -> Iterator[Answer]:
+        yield from ((sender, Failure("gone")) for sender in (1, 1, 99))
+        yield from (answer for answer in answers if answer[0] != 1)
+
+    ran = Ran(Machines(tmp_path, setup(), disturb), setup())
+    assert [record.failures for record in ran.records] == [{"gone": 1}] * 4
+
+
 def test_clients_that_fail_are_counted_by_reason_and_the_others_go_on(tmp_path: Path) -> None:
     def disturb(number: int, answers: Iterable[Answer]) -> Iterator[Answer]:
         reasons = {0: "the node is gone", 2: "no answer", 4: "no answer"} if number == 3 else {}
@@ -196,6 +212,21 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+def test_no_client_is_reset_after_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
+    def disturb(number: int, answers: Iterable[Answer]) -> Iterator[Answer]:
+        if number == 3:
+            (tmp_path / "3").rename(tmp_path / "lost")
+        yield from answers
+        clock.now += 60
+
+    machines = Machines(tmp_path, setup(), disturb)
+    ran = Ran(machines, setup(), deadline=60.0)
+    assert [asked for asked, _ in machines.exchanges] == [set(range(CLIENTS))] * 4
+    assert [(record.resets, record.answers) for record in ran.records] == [(0, 5), (0, 5), (1, 4), (0, 5)]
 
 
 @pytest.mark.parametrize("deadline", [60.0, None])

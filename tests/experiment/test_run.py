@@ -1,12 +1,14 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 import scarlet
 from scarlet.arrays import Labels
+from scarlet.methods.parts.mean import mean
+from scarlet.methods.registry import METHODS
 from scarlet.protocol.server import ClosedRound, Server
 from scarlet.training.server_model import ServerModel
 from tests.experiment.tiny import METHOD, TINY, lines, means_of_the_last_10, measured_again, read
@@ -88,3 +90,23 @@ def test_the_saved_server_is_that_of_the_last_whole_round_when_ctrl_c_cuts_its_t
     last = lines(tmp_path)[-1]
     assert last["round"] == 2
     assert measured_again(tmp_path)[1] == pytest.approx(last["server_loss"], rel=1e-5)
+
+
+@dataclass(frozen=True)
+class NoServerModelConfig:
+    pass
+
+
+def test_the_server_of_a_method_without_a_model_trains_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def learn(self: ServerModel, labels: Labels, round: int) -> None:
+        pytest.fail("there is no model that could learn")
+
+    def build(config: NoServerModelConfig) -> scarlet.Method:
+        return scarlet.Method(mean(), server_learns=False)
+
+    monkeypatch.setattr("scarlet.methods.registry.METHODS", dict(METHODS))
+    monkeypatch.setattr(ServerModel, "learn", learn)
+    scarlet.register("no-server-model", "No server model", NoServerModelConfig, build)
+    ran = scarlet.run(NoServerModelConfig(), replace(TINY, rounds=2, workers=1))
+    assert [record.server_accuracy for record in ran.rounds] == [None, None]
+    assert ran.rounds[-1].client_accuracy is not None and ran.summary["uplink_bytes"]

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 import scarlet
-from scarlet.errors import ConfigError
+from scarlet.errors import ConfigError, DataError
+from scarlet.experiment.run_directory import RunDirectory, complete, read_run
 from scarlet.records import RunResult
 from tests.experiment.tiny import METHOD, TINY, lines, means_of_the_last_10, measured_again, read
 
@@ -142,6 +144,55 @@ def test_a_directory_that_holds_a_run_is_left_alone(run: tuple[Path, RunResult])
     with pytest.raises(ConfigError, match="out must be new or empty"):
         scarlet.run(METHOD, TINY, out=run[0])
     assert {path: path.read_bytes() for path in run[0].iterdir()} == before
+
+
+def damaged(run: tuple[Path, RunResult], tmp_path: Path, name: str, content: bytes) -> Path:
+    copy = shutil.copytree(run[0], tmp_path / "damaged")
+    (copy / name).write_bytes(content)
+    return copy
+
+
+def test_metrics_that_are_not_text_are_one_clear_line(run: tuple[Path, RunResult], tmp_path: Path) -> None:
+    copy = damaged(run, tmp_path, "metrics.jsonl", b'{"round": 1}\n\xff\xfe\n')
+    with pytest.raises(DataError, match=r"metrics\.jsonl \(it is not text\)"):
+        read_run(copy)
+
+
+def test_a_number_that_was_not_recorded_has_its_default(run: tuple[Path, RunResult], tmp_path: Path) -> None:
+    copy = damaged(run, tmp_path, "metrics.jsonl", b'{"round": 1, "uplink_bytes": null, "server_accuracy": null}\n')
+    (record,) = read_run(copy).rounds
+    assert (record.uplink_bytes, record.server_accuracy) == (0, None)
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing\n", b"round,client\nx,0\n"])
+def test_a_ledger_that_is_damaged_is_one_clear_line(
+    run: tuple[Path, RunResult], tmp_path: Path, content: bytes
+) -> None:
+    copy = damaged(run, tmp_path, "ledger.csv", content)
+    with pytest.raises(DataError, match=r"ledger\.csv is damaged"):
+        RunDirectory(copy, resume=True).rewind(3)
+
+
+def test_a_run_that_was_killed_at_its_very_end_is_completed(run: tuple[Path, RunResult], tmp_path: Path) -> None:
+    copy = shutil.copytree(run[0], tmp_path / "killed")
+    (copy / "report.html").unlink()
+    (copy / "checkpoint").mkdir()
+    complete(read_run(copy))
+    assert (copy / "report.html").exists() and not (copy / "checkpoint").exists()
+
+
+def test_a_kill_before_the_new_page_leaves_no_page_of_the_run_as_it_was_when_it_was_interrupted(
+    run: tuple[Path, RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(run[0], tmp_path / "killed")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scarlet.experiment.run_directory.write_page", killed)
+    with pytest.raises(KeyboardInterrupt):
+        RunDirectory(copy, resume=True).finish(run[1], None)
+    assert (copy / "summary.json").exists() and not (copy / "report.html").exists()
 
 
 def test_an_empty_directory_may_be_used(tmp_path: Path) -> None:

@@ -11,6 +11,9 @@ import pytest
 
 from scarlet.arrays import Images, Labels
 from scarlet.data.federated import FederatedData
+from scarlet.protocol.agreement import Agreement
+from scarlet.protocol.codec import Codec
+from scarlet.protocol.downlink.shared import Shared, SharedClient
 from scarlet.protocol.method import Method, Prepared
 from scarlet.transport.transport import Failure
 from tests.transport.five_clients import AGREEMENT, EVERYBODY, METHOD, data, exchanged, server, transport
@@ -72,9 +75,50 @@ def test_a_client_whose_training_raises(workers: int) -> None:
 
 
 @each_number_of_workers
-def test_clients_that_are_trained_together_fail_together(workers: int) -> None:
+def test_clients_that_are_trained_together_with_one_that_raises_answer_all_the_same(workers: int) -> None:
     failed = outcome(workers, server().open_round(), with_a_wrong_label(), clients_at_once=2)
-    assert set(failed) == ({2, 3} if workers == 1 else {1, 3}) and len(set(failed.values())) == 1
+    assert failed == {WHO: "RuntimeError: index 99 is out of bounds for dimension 2 with size 3"}
+
+
+class OutOfMemory:
+    """Images of which nobody can take those of one client."""
+
+    def __init__(self, images: Images) -> None:
+        self.images, self.shape, self.dtype = images, images.shape, images.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        if np.array_equal(index, data().train[WHO]):
+            raise MemoryError("no room for these images")
+        return self.images[index]
+
+
+def test_a_client_that_cannot_be_made() -> None:
+    given = data()
+    private = replace(given.private, train_images=OutOfMemory(given.private.train_images))  # type: ignore[arg-type]
+    failed = outcome(1, server().open_round(), replace(given, private=private))
+    assert failed == {WHO: "MemoryError: no room for these images"}
+
+
+class Unteachable(SharedClient):
+    """The side of a client that fails where it is taught."""
+
+    def apply(self, received: Any) -> Labels:
+        raise ValueError("this cannot be taught")
+
+
+def cannot_be_taught() -> Method:
+    return replace(METHOD(), downlink=UnteachableDownlink(METHOD().downlink.policy))
+
+
+class UnteachableDownlink(Shared):
+    def client(self, agreement: Agreement, codec: Codec) -> SharedClient:
+        return Unteachable(agreement, codec)
+
+
+@each_number_of_workers
+def test_clients_whose_method_raises_when_they_are_taught(workers: int) -> None:
+    failed = outcome(workers, server().open_round(), method=cannot_be_taught)
+    assert failed == dict.fromkeys(EVERYBODY, "ValueError: this cannot be taught")
 
 
 @pytest.mark.parametrize(("workers", "at_once"), [(1, None), (2, None), (1, 5)])
@@ -93,11 +137,10 @@ def test_a_client_whose_downlink_was_corrupted(workers: int) -> None:
     downlinks = server().open_round()
     downlinks[WHO] = downlinks[WHO][:-1] + bytes([downlinks[WHO][-1] ^ 1])
     failed = outcome(workers, downlinks)
-    assert set(failed) == {WHO} and "checksum" in failed[WHO]
+    assert failed == {WHO: "MessageError: unreadable"}
 
 
 @each_number_of_workers
 def test_clients_that_hold_another_public_dataset_than_the_server(workers: int) -> None:
     failed = outcome(workers, server().open_round(), agreement=replace(AGREEMENT, public=b"8 others"))
-    assert set(failed) == set(EVERYBODY)
-    assert all("holds another public dataset" in reason for reason in failed.values())
+    assert failed == dict.fromkeys(EVERYBODY, "MessageError: other public set"), "counted under one reason"

@@ -196,7 +196,7 @@ def test_more_than_four_workers_a_core_are_refused_however_many_clients_there_ar
     clients: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(2)))
-    with pytest.raises(ConfigError, match=r"workers must be at most 8 on this machine, .* got 9; leave it out") as it:
+    with pytest.raises(ConfigError, match=r"workers must be at most 8 on this machine, .* got 9; use fewer") as it:
         worker_count(9, clients)
     assert "\n" not in str(it.value)
 

@@ -164,7 +164,7 @@ def _by_reason(rounds: Iterable[Mapping[str, int]]) -> str:
 
 def _over_seeds(variant: Variant, key: str, unit: float, digits: int) -> str:
     def reduce(run: RunResult) -> float | None:
-        return value / unit if isinstance(value := run.summary[key], int | float) else None
+        return value / unit if isinstance(value := run.summary.get(key), int | float) else None
 
     estimate = over_seeds(variant, reduce)
     return "-" if estimate is None else f"{estimate:.{digits}f}"

@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     from scarlet.cli.display import Display, show_results
     from scarlet.experiment.comparison import PLAN, read_plan, run_all
     from scarlet.experiment.run import run
-    from scarlet.experiment.run_directory import complete_page, finished
+    from scarlet.experiment.run_directory import complete, finished
 
     if (path / PLAN).exists():
         planned = read_plan(path, changed)
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         with Display(len(planned), quiet=as_json) as display:
             results = run_all(planned, path, watchers=[display])
     elif (done := finished(path)) is not None:
-        complete_page(done)
+        complete(done)
         results = [done]
     else:
         method, config = unflatten({**table_in(path / "config.json"), **changed}, str(path / "config.json"))

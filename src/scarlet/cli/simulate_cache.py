@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     simulated = simulate_cache(SimulateConfig(**given))
     best = recommended(simulated)
     if out is not None:
-        from scarlet.report.cache import write_cache_figure
+        from scarlet.report.figures import write_cache_figure
 
         write_cache_figure([(each.duration, each.hit_ratio) for each in simulated], out)
     if as_json:

@@ -15,7 +15,7 @@ from scarlet.experiment.config_json import flatten, unflatten
 from scarlet.experiment.federation import prepare
 from scarlet.experiment.round_log import Watcher
 from scarlet.experiment.run import run
-from scarlet.experiment.run_directory import check_free, complete_page, finished, make, write_json, write_page
+from scarlet.experiment.run_directory import check_free, complete, finished, make, write_json, write_page
 from scarlet.methods.registry import check_method, entry_of
 from scarlet.models.registry import ModelFactory
 from scarlet.records import RunResult
@@ -70,10 +70,14 @@ def compare(
 def read_plan(out: Path, changed: Mapping[str, object]) -> list[Planned]:
     """The runs of the comparison in a directory, with some of their options changed."""
     try:
-        runs = json.loads((out / PLAN).read_text())["runs"]
-    except (OSError, ValueError, KeyError) as error:
+        runs = [
+            (str(table["directory"]), {**table, **changed}) for table in json.loads((out / PLAN).read_text())["runs"]
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{out / PLAN} cannot be read ({error}); start the comparison again") from None
-    return [Planned(str(table["directory"]), *unflatten({**table, **changed}, str(out / PLAN))) for table in runs]
+    if not runs:
+        raise ConfigError(f"{out / PLAN} lists no run; start the comparison again")
+    return [Planned(directory, *unflatten(table, str(out / PLAN))) for directory, table in runs]
 
 
 def run_all(
@@ -93,7 +97,7 @@ def run_all(
             result = run(
                 each.method, each.config, out=directory, resume=begun, data=data, model=model, watchers=watchers
             )
-        complete_page(result)
+        complete(result)
         results.append(result)
         if result.interrupted:
             break

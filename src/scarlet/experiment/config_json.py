@@ -63,7 +63,8 @@ def from_file(name: str, hint: Any, value: object) -> Any:
     if isinstance(value, str) and (Path in kinds or tuple in kinds):
         return from_text(name, hint, value)
     if type(value) is int and float in kinds:
-        return float(value)
+        with suppress(OverflowError):
+            return float(value)
     if isinstance(value, list) and tuple in kinds and all(type(item) is int for item in value):
         return tuple(value)
     if type(value) in kinds:

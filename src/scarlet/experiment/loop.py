@@ -24,7 +24,7 @@ def run_rounds(
     log: RoundLog,
     evaluation: Evaluation,
     checkpoints: Checkpoints | None = None,
-    deadline: float | None = None,  # seconds after which a round no longer waits for answers
+    deadline: float | None = None,  # seconds after which an attempt at a round no longer waits for answers
 ) -> None:
     """Run all rounds that are left.
 
@@ -63,10 +63,13 @@ def _run_round(
         until = math.inf if deadline is None else time.monotonic() + deadline
         downlinks = server.open_round(transport.available())
         asked |= set(downlinks)
-        while downlinks:
+        failed: set[int] = set()
+        while downlinks and time.monotonic() < until:
             for sender, answer in transport.exchange(downlinks, until):
                 if isinstance(answer, Failure):
-                    failures[answer.reason] += 1
+                    if sender in downlinks and sender not in failed:
+                        failures[answer.reason] += 1
+                        failed.add(sender)
                     last = answer
                 else:
                     server.take(sender, answer)

@@ -61,7 +61,8 @@ def run(
         setup = federation.client_setup(built, make, weights)
         learner = stack.enter_context(_server_model(federation, built, weights))
         wire = codec(config.codec, built, setup.agreement)
-        server = Server(built, setup.agreement, wire, Ledger(), learner, federation.participation)
+        taught = learner if built.server_learns else None
+        server = Server(built, setup.agreement, wire, Ledger(), taught, federation.participation)
         expected = estimate(built, federation)
         for watcher in watchers:
             watcher.start(flat, federation, expected)

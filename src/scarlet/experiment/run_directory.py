@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from scarlet.data.partition_figure import partition_figure
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # loading torch would make `scarlet report` slow
     from scarlet.experiment.federation import Federation
     from scarlet.models.registry import Weights
 
-_NUMBER = (int, float, NoneType)
+_NUMBER = (int, float)
 _RECORDED = {field.name: dict if field.default_factory is dict else _NUMBER for field in fields(RoundRecord)}
 
 
@@ -77,10 +77,12 @@ def write_page(results: Sequence[RunResult], directory: Path) -> None:
     write_report(results, directory / "report.html", partition_svg=figure.read_text() if figure.exists() else None)
 
 
-def complete_page(result: RunResult) -> None:
-    """Write the page of a finished run that was killed before it wrote its page."""
-    if result.directory is not None and not (result.directory / "report.html").exists():
-        write_page([result], result.directory)
+def complete(result: RunResult) -> None:
+    """Do what a run may have left undone if it was killed at its very end: write its page, remove its checkpoints."""
+    if result.directory is not None and not result.interrupted:
+        if not (result.directory / "report.html").exists():
+            write_page([result], result.directory)
+        shutil.rmtree(result.directory / "checkpoint", ignore_errors=True)
 
 
 class RunDirectory:
@@ -109,8 +111,13 @@ class RunDirectory:
         if len(lines) < round:
             raise DataError(f"{metrics} has {len(lines)} of the {round} rounds before the checkpoint; run anew")
         _replace(metrics, lines)
-        header, *rows = _lines(self.path / "ledger.csv")
-        _replace(self.path / "ledger.csv", [header, *(row for row in rows if int(row.partition(",")[0]) <= round)])
+        ledger = self.path / "ledger.csv"
+        header, *rows = _lines(ledger) or [""]
+        numbers = [row.partition(",")[0] for row in rows]
+        if not header.startswith("round,") or not all(number.isdecimal() for number in numbers):
+            raise DataError(f"{ledger} is damaged: each line must begin with the number of a round; run anew")
+        kept = [row for row, number in zip(rows, numbers, strict=True) if int(number) <= round]
+        _replace(ledger, [header, *kept])
         return _records(metrics, lines)
 
     def round(self, record: RoundRecord, ledger: Ledger) -> None:
@@ -134,6 +141,7 @@ class RunDirectory:
         if weights is not None:
             content = save({name: value.cpu().contiguous() for name, value in weights.items()})
             (self.path / "server.safetensors").write_bytes(content)
+        (self.path / "report.html").unlink(missing_ok=True)  # of the run as it was when it was interrupted
         write_json(self.path / "summary.json", {"method": result.method, "title": result.title, **result.summary})
         write_page([result], self.path)
 
@@ -185,5 +193,6 @@ def _read_object(path: Path) -> dict[str, Any]:
 def _read(path: Path) -> str:
     try:
         return path.read_text()
-    except OSError as error:
-        raise DataError(f"cannot read {path} ({error.strerror}); give the directory of a run") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise DataError(f"cannot read {path} ({reason}); give the directory of a run") from None

@@ -10,11 +10,7 @@ from typing_extensions import Doc
 from scarlet.protocol.cache import CachePolicy, Duration, NoCache, OnExpiry
 
 Expiry = Annotated[
-    OnExpiry,
-    Doc(
-        "when a sample with an expired cache entry is drawn, its label is requested; refresh caches "
-        "it, delete (the paper) uses it in this round only"
-    ),
+    OnExpiry, Doc("new label of a sample whose cache entry expired: refresh caches it, delete (the paper) does not")
 ]
 
 

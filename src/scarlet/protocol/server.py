@@ -181,7 +181,8 @@ class Server:
 
     def _drawn(self, available: Collection[int]) -> Round:
         """The clients and samples of the next attempt."""
-        number, attempt, among = self.state.round + 1, self.state.attempt, sorted(available)
+        number, attempt = self.state.round + 1, self.state.attempt
+        among = sorted(client for client in available if 0 <= client < self.agreement.clients)
         rng = stream(self.agreement.seed, "server", round=number, attempt=attempt, purpose="clients")
         wanted = min(self.participation.asked(self.agreement.clients), len(among))
         asked = frozenset(among[at] for at in draw(rng, len(among), wanted).tolist())

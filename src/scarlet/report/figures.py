@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 
 import numpy as np
 import plotly.graph_objects as go
 import plotly.io
 
+from scarlet.errors import ConfigError
 from scarlet.report.curves import Curve, Floats, Integers, curve
 from scarlet.report.panels import Panel
 from scarlet.report.summary import last_rounds, over_seeds
@@ -164,3 +166,17 @@ def _join(parts: Sequence[Floats | Integers]) -> list[float | None]:
             joined.append(None)
         joined += [None if np.isnan(value) else round(value, 6) for value in part.tolist()]
     return joined
+
+
+def write_cache_figure(hit_ratios: Sequence[tuple[int, Floats]], path: Path) -> None:
+    """Write a page with the share of hits in each round, a line for each duration."""
+    figure = go.Figure(layout={"template": "plotly_white", "title": {"text": "Share of cache hits"}})
+    for position, (duration, hit_ratio) in enumerate(hit_ratios):
+        line = {"color": stroke(position).colour, "width": 1.2}
+        figure.add_scatter(x=np.arange(1, len(hit_ratio) + 1), y=hit_ratio, name=f"D = {duration}", line=line)
+    figure.update_xaxes(title_text="round")
+    figure.update_yaxes(title_text="share of the round's samples that hit", range=[0, 1.02])
+    try:
+        path.write_text(figure.to_html(include_plotlyjs=True, config={"displaylogo": False}))
+    except OSError as error:
+        raise ConfigError(f"out cannot be written: {path}: {error.strerror}; choose another name") from None

@@ -21,7 +21,7 @@ from scarlet.training.engines.batched import work_together
 from scarlet.training.tensors import model_arrays, resident, samples, weights_digest, weights_of
 from scarlet.training.train import Samples, Task, work
 from scarlet.transport.client_setup import ClientSetup, client_bytes, clients_in_memory
-from scarlet.transport.client_store import Arrays, ClientStore
+from scarlet.transport.client_store import Arrays, ClientStore, ScratchError
 from scarlet.transport.transport import Failure
 
 
@@ -51,7 +51,7 @@ class LocalClient:
         return self.node.arrays()
 
 
-Received = Job | list[bytes] | Failure  # what became of a downlink
+Received = tuple[LocalClient, Job] | list[bytes] | Failure  # what became of a downlink
 
 
 class ClientRunner:
@@ -73,12 +73,7 @@ class ClientRunner:
         numbers = list(downlinks)
         for first in range(0, len(numbers), self._at_once):
             group = range(first, min(first + self._at_once, len(numbers)))
-            received = []
-            for at in group:
-                client = self._clients[numbers[at]]
-                if at + 1 < len(numbers):
-                    self._clients.expect(numbers[at + 1])
-                received.append((client, self._received(client, downlinks[numbers[at]])))
+            received = [self._received(numbers[at], downlinks[numbers[at]], numbers[at + 1 : at + 2]) for at in group]
             for at, messages in zip(group, self._answers(received), strict=True):
                 yield numbers[at], messages
 
@@ -121,26 +116,35 @@ class ClientRunner:
         limit = clients_in_memory(setup.clients_in_memory, clients, bytes_each)
         return limit if limit == clients else max(1, limit // workers)
 
-    def _received(self, client: LocalClient, downlink: bytes) -> Received:
+    def _received(self, number: int, downlink: bytes, following: Sequence[int]) -> Received:
         """What a client is to do, or to send at once, which is nothing if it drops out."""
         try:
+            client = self._clients[number]
+            for each in following:
+                self._clients.expect(each)
             task = client.node.begin(downlink)
-        except MessageError as error:
+        except ScratchError:  # all clients share the disk
+            raise
+        except Exception as error:  # whatever a model, a dataset or a method may raise
             return _failure(error)
-        return [] if isinstance(task, Job) and self._setup.faults.lost_before_training(task) else task
+        if not isinstance(task, Job):
+            return task
+        return [] if self._setup.faults.lost_before_training(task) else (client, task)
 
-    def _answers(self, received: Sequence[tuple[LocalClient, Received]]) -> list[list[bytes] | Failure]:
+    def _answers(self, received: Sequence[Received]) -> list[list[bytes] | Failure]:
         """What each client sends when the jobs among what they received are done."""
-        jobs = [(client, task) for client, task in received if isinstance(task, Job)]
-        results: Sequence[Result | Failure]
+        jobs = [each for each in received if isinstance(each, tuple)]
+        outcomes = iter(self._results(jobs))
+        return [self._reply(*each, next(outcomes)) if isinstance(each, tuple) else each for each in received]
+
+    def _results(self, jobs: Sequence[tuple[LocalClient, Job]]) -> Sequence[Result | Failure]:
+        """What came of each job; where one of a group fails, the others are done without it."""
         try:
-            results = self._work(jobs)
+            return self._work(jobs)
         except Exception as error:  # whatever a model may raise
-            results = [_failure(error)] * len(jobs)
-        outcomes = iter(results)
-        return [
-            self._reply(client, task, next(outcomes)) if isinstance(task, Job) else task for client, task in received
-        ]
+            if len(jobs) == 1:
+                return [_failure(error)]
+            return [result for job in jobs for result in self._results([job])]
 
     def _work(self, jobs: Sequence[tuple[LocalClient, Job]]) -> list[Result]:
         setup = self._setup
@@ -189,5 +193,6 @@ class ClientRunner:
 
 
 def _failure(error: Exception) -> Failure:
-    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    known = error.reason if isinstance(error, MessageError) else error  # a client's number makes no other reason
+    reason = f"{type(error).__name__}: {known}".splitlines()[0]
     return Failure(reason, "".join(traceback.format_exception(error)))

@@ -35,7 +35,7 @@ def worker_count(wanted: int | None, clients: int, device: str = "cpu") -> int:
     if wanted is not None and wanted > _MOST_PER_CORE * cores:
         raise ConfigError(
             f"workers must be at most {_MOST_PER_CORE * cores} on this machine, {_MOST_PER_CORE} for each of its "
-            f"{cores} cores, got {wanted}; leave it out to use one for each core"
+            f"{cores} cores, got {wanted}; use fewer"
         )
     if wanted is None:
         wanted = cores if torch.device(device).type == "cpu" else 1
@@ -120,9 +120,10 @@ class LocalTransport:
     def _exchange_here(
         self, runner: ClientRunner, downlinks: Mapping[int, bytes], until: float
     ) -> Iterator[tuple[int, bytes | Failure]]:
-        for number, messages in runner.exchange(downlinks):
-            if time.monotonic() > until:
-                return
+        answers = runner.exchange(downlinks)
+        # Before a client is trained, and after it.
+        while time.monotonic() < until and (answer := next(answers, None)) and time.monotonic() <= until:
+            number, messages = answer
             for message in [messages] if isinstance(messages, Failure) else messages:
                 yield number, message
 

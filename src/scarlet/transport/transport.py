@@ -32,7 +32,7 @@ class Transport(AbstractContextManager["Transport"], Protocol):
     """Moves bytes; late, double and unknown senders can occur. The context ends all that it started."""
 
     def available(self) -> Collection[int]:
-        """The clients that could be asked now."""
+        """The clients that could be asked now; where there are none, a transport waits for some."""
 
     def exchange(self, downlinks: Mapping[int, bytes], until: float) -> Iterator[tuple[int, bytes | Failure]]:
         """Hand each client its downlink; yield what they send as it arrives, in any order.
