@@ -395,7 +395,12 @@ def test_ctrl_c_ends_a_run_cleanly_with_what_was_done_so_far(send: Callable[[int
     command += ["--rounds", "5000", "--local-epochs", "10", "--workers", "2", "--out", str(out)]
     metrics = out / "metrics.jsonl"
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background may ignore it
     ) as process:
         try:
             until(lambda: process.poll() is not None or (metrics.exists() and metrics.read_text().count("\n") >= 2))
