@@ -63,9 +63,7 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'scarlet' has no attribute {name!r}")
-    # Kept in the module, so that it is looked up once.
-    value: object = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
+    value: object = globals().setdefault(name, getattr(import_module(_HOMES[name]), name))
     return value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 
 from scarlet.errors import ScarletError, unknown
 
@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(HELP.format(commands="\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())))
             return 0
         if arguments[0] == "--version":
-            print(f"scarlet {metadata.version('scarlet-fl')}")
+            from importlib.metadata import version  # slow to load
+
+            print(f"scarlet {version('scarlet-fl')}")
             return 0
         command, *rest = arguments
         if command not in COMMANDS:
