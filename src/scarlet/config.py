@@ -51,7 +51,8 @@ class Config:
         int, Doc("answers that a round needs; with fewer, clients are drawn again, and after 10 tries the run ends")
     ] = 1
     deadline: Annotated[
-        float | None, Doc("seconds that a try of a round waits; later answers are rejected (default: no limit)")
+        float | None,
+        Doc("wall-clock seconds that a try of a round waits; later answers are rejected (default: no limit)"),
     ] = None
     codec: Annotated[
         str, Doc("message encoding: compact (quantised: lossy; entropy-coded) or reference (float32, as in the paper)")
@@ -76,7 +77,8 @@ class Config:
     seed: Annotated[int, Doc("random seed of the data split, the initial weights and all other draws")] = 0
 
     dropout: Annotated[
-        float, Doc("q, probability that a client fails in a round: half of it before training, half after it")
+        float,
+        Doc("q, probability that a client fails in a round: q/2 before training, q/2 after it (its reply is lost)"),
     ] = 0.0
     hostile: Annotated[float, Doc("fraction of the clients that send false soft-labels in every round")] = 0.0
     attack: Annotated[
