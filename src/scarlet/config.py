@@ -51,8 +51,7 @@ class Config:
         int, Doc("answers that a round needs; with fewer, clients are drawn again, and after 10 tries the run ends")
     ] = 1
     deadline: Annotated[
-        float | None,
-        Doc("wall-clock seconds that a try of a round waits; later answers are rejected (default: no limit)"),
+        float | None, Doc("wall-clock seconds that a try of a round waits; later answers are rejected (default: none)")
     ] = None
     codec: Annotated[
         str, Doc("message encoding: compact (quantised: lossy; entropy-coded) or reference (float32, as in the paper)")
@@ -77,8 +76,7 @@ class Config:
     seed: Annotated[int, Doc("random seed of the data split, the initial weights and all other draws")] = 0
 
     dropout: Annotated[
-        float,
-        Doc("q, probability that a client fails in a round: q/2 before training, q/2 after it (its reply is lost)"),
+        float, Doc("q, probability that a client fails in a round: q/2 before training, q/2 after (its reply is lost)")
     ] = 0.0
     hostile: Annotated[float, Doc("fraction of the clients that send false soft-labels in every round")] = 0.0
     attack: Annotated[
