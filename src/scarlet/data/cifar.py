@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scarlet.data.images import resized
-from scarlet.data.source import Counts, Labelled, Pixels, Shape, chosen
+from scarlet.data.samples import Labelled
+from scarlet.data.source import Counts, Pixels, Shape, chosen
 from scarlet.data.unpickle import Refused, read_pickle
 from scarlet.errors import DataError
 
@@ -50,7 +51,7 @@ class Cifar:
         return self._batch(path)
 
     def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
-        images = self.train(data_dir).images
+        images = self.train(data_dir).inputs
         return resized(images[chosen(len(images), size)], shape)
 
     def _batch(self, path: Path) -> Labelled:

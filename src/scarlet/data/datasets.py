@@ -6,33 +6,35 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from scarlet.arrays import Images, Integers
 from scarlet.data.cifar import CIFAR10, CIFAR100
 from scarlet.data.embedded import Digits, Mnist5k
 from scarlet.data.folders import Caltech256, TinyImageNet
+from scarlet.data.samples import Labelled
+from scarlet.data.sites import Augment, Site
 from scarlet.data.source import Pixels, PrivateSource, PublicSource, Shape
 from scarlet.errors import ConfigError, DataError, unknown
 
 
 @dataclass(frozen=True, slots=True)
-class Augment:
-    """Random crop of the image padded by `padding` pixels, and random horizontal flip. 0 and False: none."""
-
-    padding: int
-    flip: bool
-
-
-@dataclass(frozen=True, slots=True)
 class PrivateSet:
-    """Labelled images to be shared out among the clients, and to test on."""
+    """A labelled dataset to be shared out among the clients, and to test on."""
 
     name: str
     classes: int
-    train_images: Images  # [n, C, H, W]
-    train_labels: Integers  # i64[n]
-    test_images: Images  # [m, C, H, W]
-    test_labels: Integers  # i64[m]
-    augment: Augment = Augment(padding=0, flip=False)
+    train: Labelled
+    test: Labelled
+    augment: Augment = Augment()
+    class_names: tuple[str, ...] | None = None  # None: the classes have numbers only
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSet:
+    """A labelled dataset that is split among clients already."""
+
+    name: str
+    classes: int
+    sites: tuple[Site, ...]
+    class_names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Info:
     title: str
     source: PublicSource
     size: tuple[int, int]  # images of the whole training split, and of the whole test split
-    augment: Augment = Augment(padding=0, flip=False)
+    augment: Augment = Augment()
     public: str | None = None  # the public dataset that it is paired with; None: it cannot be private
     model: str | None = None  # its usual model; None: it cannot be private
 
@@ -86,7 +88,7 @@ def load_private(name: str, data_dir: Path) -> PrivateSet:
         )
     _check_present(name, source, data_dir)
     train, test = source.train(data_dir), source.test(data_dir)
-    return PrivateSet(name, source.classes(data_dir), *train, *test, entry.augment)
+    return PrivateSet(name, source.classes(data_dir), train, test, entry.augment)
 
 
 def load_public(name: str, data_dir: Path, shape: Shape, size: int | None = None) -> Pixels:

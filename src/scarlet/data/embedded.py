@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from scarlet.arrays import Integers
 from scarlet.data.images import resized
-from scarlet.data.source import Counts, Labelled, Pixels, Shape, chosen
+from scarlet.data.samples import Labelled
+from scarlet.data.source import Counts, Pixels, Shape, chosen
 from scarlet.errors import DataError
 from scarlet.rng import draw, stream
 
@@ -43,7 +44,7 @@ class Mnist5k:
         return self._part(data_dir, test=True)
 
     def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
-        images = self.train(data_dir).images
+        images = self.train(data_dir).inputs
         return resized(images[chosen(len(images), size)], shape)
 
     def _part(self, data_dir: Path, *, test: bool) -> Labelled:

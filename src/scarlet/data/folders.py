@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from scarlet.data.images import decoded
-from scarlet.data.source import Counts, Labelled, Pixels, Shape, chosen
+from scarlet.data.samples import Labelled
+from scarlet.data.source import Counts, Pixels, Shape, chosen
 from scarlet.errors import DataError
 
 SUFFIXES = (".jpeg", ".jpg")

@@ -8,19 +8,13 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.arrays import Index, Integers
+from scarlet.arrays import Index
+from scarlet.data.samples import Labelled
 from scarlet.errors import ConfigError
 from scarlet.rng import draw, stream
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]  # [n, C, H, W]
 Shape: TypeAlias = tuple[int, int, int]  # C, H, W
-
-
-class Labelled(NamedTuple):
-    """Pixels and the class of each."""
-
-    images: Pixels  # u8[n, C, H, W]
-    labels: Integers  # i64[n]
 
 
 class Counts(NamedTuple):
