@@ -77,6 +77,11 @@ def info(name: str) -> Info:
     return DATASETS[name]
 
 
+def paired(name: str) -> Info | None:
+    """What is known of a private dataset, its public dataset and its model among it; None: of one's own, nothing is."""
+    return None if ":" in name else info(name)
+
+
 def load_private(name: str, data_dir: Path) -> PrivateSet:
     """The labelled images of a dataset, as much of it as is there."""
     entry = info(name)
