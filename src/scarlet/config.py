@@ -75,8 +75,8 @@ class Config:
     model: Annotated[
         str | None,
         Doc(
-            "model of the clients and of the server, such as resnet20; of several, resnet20,cnn32, each client has one, "
-            "and the server the first (default: the private dataset's)"
+            "model of the clients and of the server, such as resnet20; of several, such as resnet20,cnn32, each client "
+            "has one and the server the first (default: the private dataset's)"
         ),
     ] = None
     model_shares: Annotated[

@@ -153,9 +153,7 @@ def _incidents(results: Sequence[RunResult]) -> Iterator[str]:
             "messages rejected": _by_reason(record.rejections for record in result.records),
             "clients failed": _by_reason(record.failures for record in result.records),
             "attempts at a round that failed": sum(record.attempt for record in result.records),
-            "answers without labels of clients that had lost their model": sum(
-                each.abstained for each in result.records
-            ),
+            "answers without labels, after a loss of the model": sum(record.abstained for record in result.records),
             "caches sent again": sum(record.resets for record in result.records),
         }
         if found := [f"{incident}: {count}" for incident, count in counts.items() if count]:

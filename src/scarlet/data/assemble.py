@@ -83,7 +83,7 @@ def _check_inputs(inputs: dict[str, Inputs], public: Inputs) -> None:
         checked.add(id(each))
         if each.shape[1:] != first.shape[1:]:
             raise ConfigError(
-                f"{name} has inputs of shape {list(each.shape[1:])}, and {first_name} of shape {list(first.shape[1:])}; "
+                f"{name} has inputs of shape {list(each.shape[1:])}, and {first_name} of {list(first.shape[1:])}; "
                 "bring all inputs, the public ones included, to one shape"
             )
         tokens = np.int64 in (each.dtype, first.dtype)

@@ -289,7 +289,7 @@ def _public(config: Config, given: Given, shape: tuple[int, ...], *, needed: boo
             raise ConfigError(f"public_size is {config.public_size} but the public inputs given are {len(public)}")
         return public
     known = None if given.sites is not None else paired(config.private)
-    name = config.public or (known and known.public)
+    name = config.public or (None if known is None else known.public)
     if name is not None and name != FROM_PYTHON:
         # The size is settled first, because the choice of images depends on it: asked for by name or by default, it
         # must give the same images.
@@ -307,34 +307,37 @@ def _models(
     config: Config, given: Given, sites: Sequence[Site], data: FederatedData, usual: Preprocessing
 ) -> tuple[list[tuple[int, Preprocessing]], npt.NDArray[np.int32], list[Architecture], int]:
     """The kinds of clients, the kind of each, all architectures, and the place of the server's."""
-    few = some_inputs(data)
-    found = Architectures(config.engine, data.classes, few)
-    known = None if given.sites is not None else paired(config.private)
-    names: list[str] = config.models or [(known and known.model) or ""]
-    fallback = [given.model] * len(sites) if given.model is not None else None
-    if fallback is None and all(site.model is not None for site in sites):
-        fallback = [None] * len(sites)
-    if fallback is None:
-        names = [name or default_model(tuple(few.shape[1:])) for name in names]
-        fallback = named_models(names, config.model_shares, len(sites), config.seed)
-    first: ModelFactory | str | None = given.server_model or config.server_model or given.model
-    if first is None and config.models:
-        first = names[0]
-    server = None if first is None else found.place(first, usual.scale, "the server")
+    found = Architectures(config.engine, data.classes, some_inputs(data))
+    models = _model_of_each(config, given, sites, data.train[0].of.inputs.shape[1:])
+    named = (*config.models, models[0])[0]
+    first: ModelFactory | str = given.server_model or config.server_model or given.model or named
+    server = found.place(first, usual.scale, "the server")
     kinds: dict[tuple[int, int, int], int] = {}  # architecture, and the identities of augmentation and scaling
     listed: list[tuple[int, Preprocessing]] = []
     kind_of = np.empty(len(sites), np.int32)
-    for number, (site, other) in enumerate(zip(sites, fallback, strict=True)):
+    for number, (site, model) in enumerate(zip(sites, models, strict=True)):
         own = Preprocessing(site.augment or usual.augment, site.scale or usual.scale)
-        model = site.model if site.model is not None else other
-        assert model is not None
         place = found.place(model, own.scale, f"site {site.name!r}")
         key = place, id(own.augment), id(own.scale)
         if key not in kinds:
             kinds[key] = len(listed)
             listed.append((place, own))
         kind_of[number] = kinds[key]
-    return listed, kind_of, found.all, listed[int(kind_of[0])][0] if server is None else server
+    return listed, kind_of, found.all, server
+
+
+def _model_of_each(
+    config: Config, given: Given, sites: Sequence[Site], shape: tuple[int, ...]
+) -> list[ModelFactory | str]:
+    """The model of each client: its own, or the one given for all, or one of those that the config names."""
+    if given.model is None and any(site.model is None for site in sites):
+        known = None if given.sites is not None else paired(config.private)
+        usual = None if known is None else known.model
+        names = config.models or [usual or default_model(shape)]
+        others: Sequence[ModelFactory | str] = named_models(names, config.model_shares, len(sites), config.seed)
+    else:
+        others = [given.model or ""] * len(sites)  # only used where it is given
+    return [site.model or other for site, other in zip(sites, others, strict=True)]
 
 
 def _resolved(
@@ -351,14 +354,14 @@ def _resolved(
     if public_size:
         check_per_round(per_round, public_size)
     known, names = None if own else paired(config.private), [each.name for each in found]
-    public = FROM_PYTHON if given.public is not None else config.public or (known and known.public)
+    public = config.public or (None if known is None else known.public)
     apart = given.server_model is not None or config.server_model is not None
     from_names = bool(config.models) and all(name in names for name in config.models)
     engines = {each.engine.name for each in found}
     return replace(
         config,
         private=FROM_PYTHON if own else config.private,
-        public=public,
+        public=FROM_PYTHON if given.public is not None else public,
         clients=clients,
         min_answers=min(config.min_answers, Participation(config.participation).asked(clients)),
         public_size=public_size or None,

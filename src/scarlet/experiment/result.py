@@ -61,8 +61,8 @@ class Result(RunResult):
         number = number_of(client, self.names)
         if number not in self.clients:
             raise ConfigError(
-                f"client_model({client!r}) was not kept: the run was interrupted, or the models of all clients together "
-                "take more than 2 GB; save_clients=True writes them to the run's directory"
+                f"client_model({client!r}) was not kept: the run was interrupted, or is part of a comparison, or all "
+                "models together take more than 2 GB; save_clients=True writes them to the run's directory"
             )
         return self.clients[number].model()
 

@@ -66,9 +66,9 @@ def run(
     site's). `classes` is inferred from the labels unless it is given. `augment` and `scale` prepare inputs where a site
     does not do so itself (see `Site`).
 
-    `optimizer` makes an optimiser from parameters and a learning rate, as the classes of torch.optim do; `schedule` makes
-    a schedule of torch.optim.lr_scheduler for it, which takes one step a round. Both stay with a model from round to
-    round, once for local training and once for distillation.
+    `optimizer` makes an optimiser from parameters and a learning rate, as the classes of torch.optim do; `schedule`
+    makes a schedule of torch.optim.lr_scheduler for it, which takes one step a round. Both stay with a model from round
+    to round, once for local training and once for distillation.
 
     With `out`, that directory holds the results and a page about them. Ctrl-C ends the run after its last whole round,
     with the results so far. `resume` continues from the last checkpoint in `out`. `transport` makes the transport; a

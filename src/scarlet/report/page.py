@@ -71,7 +71,7 @@ def _page(by_count: Mapping[Count, Sequence[Variant]], partition_svg: str | None
     yield "</section>"
     if by_model := models_table(variants):
         yield "<h2>Accuracy by model</h2>"
-        yield '<p class="quiet">Mean accuracy of the clients that have each model, over the last rounds and all seeds.</p>'
+        yield '<p class="quiet">Mean accuracy of the clients that have each model: last rounds, all seeds.</p>'
         yield f'<div class="scroll">\n{by_model}\n</div>'
     if partition_svg is not None:
         yield "<h2>Data partition</h2>\n<figure>"
