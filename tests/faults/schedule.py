@@ -62,7 +62,7 @@ def _world(seed: int, codec_name: str, rng: np.random.Generator, method: str | N
     clients, public_size = int(rng.integers(1, 6)), int(rng.integers(4, 25))
     public_per_round, classes = int(rng.integers(1, public_size + 1)), int(rng.integers(2, 5))
     participation = Participation(float(rng.choice([1.0, 1.0, 0.5])))
-    agreement = Agreement(clients, public_size, public_per_round, classes, seed, public=rng.bytes(8))
+    agreement = Agreement(clients, public_size, public_per_round, classes, seed, public=rng.bytes(8).hex())
     public = rng.normal(size=(public_size, FEATURES)).astype(np.float32)
     # SCARLET is drawn as often as all others together.
     name = method or (list(METHODS)[rng.integers(len(METHODS))] if rng.random() < 0.5 else "scarlet")
