@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from scarlet.arrays import Integers
-from scarlet.data.datasets import Augment
+from scarlet.data.sites import Augment
 
 _AT_ONCE = 4096  # images whose canvas is made once; of more, a few batches have their own, so that memory stays bounded
 _AHEAD = 4  # batches that are cut out together

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import blake2b
 from pathlib import Path
 from typing import overload
 
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from scarlet.arrays import Images, Index
 from scarlet.data.datasets import PrivateSet
+from scarlet.data.samples import fingerprint
 
 _PRIVATE = ("train_images", "train_labels", "test_images", "test_labels")
 
@@ -48,14 +48,14 @@ class FederatedData:
     @cached_property
     def public_fingerprint(self) -> str:
         """Names the public dataset: its content, order and preprocessing."""
-        return _fingerprint(self.public)
+        return fingerprint(self.public)
 
     @cached_property
     def fingerprint(self) -> str:
         """Names all data of the federation."""
         private = self.private
-        images = _fingerprint(private.train_images) + _fingerprint(private.test_images)
-        labels = _fingerprint(private.train_labels) + _fingerprint(private.test_labels)
+        images = fingerprint(private.train_images) + fingerprint(private.test_images)
+        labels = fingerprint(private.train_labels) + fingerprint(private.test_labels)
         return self.public_fingerprint + images + labels
 
     def save(self, folder: Path, *, channels_last: bool) -> StoredData:
@@ -116,9 +116,3 @@ class _StoredShares(Sequence[Index]):
             raise IndexError(client)
         start = int(self._ends[client - 1]) if client else 0
         return self._flat[start : int(self._ends[client])].astype(np.int64)
-
-
-def _fingerprint(array: npt.NDArray[np.generic]) -> str:
-    content = blake2b(f"{array.dtype.str}{array.shape}".encode(), digest_size=16)
-    content.update(np.ascontiguousarray(array).data)
-    return content.hexdigest()

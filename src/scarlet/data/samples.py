@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.arrays import Index, Integers
+from scarlet.arrays import Array, Index, Integers
 
 # [n, ...]: bytes or float32 of any shape, such as images [n, C, H, W] or rows of a table [n, d]; or i64, such as tokens
 Inputs = npt.NDArray[np.uint8] | npt.NDArray[np.float32] | npt.NDArray[np.int64]
@@ -40,3 +41,10 @@ class Part:
         if self.index is None:
             return self.of
         return Labelled(self.of.inputs[self.index], self.of.labels[self.index])
+
+
+def fingerprint(array: Array) -> str:
+    """Names the content of an array, its type and its order."""
+    content = blake2b(f"{array.dtype.str}{array.shape}".encode(), digest_size=16)
+    content.update(np.ascontiguousarray(array).data)
+    return content.hexdigest()
