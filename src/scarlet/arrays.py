@@ -13,7 +13,8 @@ Integers = npt.NDArray[np.int64]
 Index = Integers  # i64[n]: numbers of samples, ascending
 Mask = npt.NDArray[np.bool_]
 Values = npt.NDArray[np.float32]
-Images = npt.NDArray[np.uint8] | npt.NDArray[np.float32]  # [n, C, H, W]
+# [n, ...]: bytes or float32 of any shape, such as images [n, C, H, W] or rows of a table [n, d]; or i64, such as tokens
+Inputs = npt.NDArray[np.uint8] | npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
 DIGEST_BYTES = 8
 

@@ -20,7 +20,7 @@ from scarlet.training.engines.names import EngineName
 from scarlet.transport.fault_injection import Attack
 
 # Options that do not identify a run: they may differ when it is resumed, or between runs that are averaged.
-NOT_IDENTIFYING = ("data_dir", "workers", "clients_in_memory", "device")
+NOT_IDENTIFYING = ("data_dir", "workers", "clients_in_memory", "device", "save_clients")
 
 _REMOVED = {("engine", "native"): "auto"}  # choices of earlier versions, and what to use instead
 _RESULTS_THE_SAME = "does not affect results (with batched: up to rounding)"
@@ -30,8 +30,12 @@ _RESULTS_THE_SAME = "does not affect results (with batched: up to rounding)"
 class Config:
     """One experiment, whatever its method."""
 
-    private: Annotated[str, Doc("labelled private dataset, split among the clients")] = "mnist5k"
-    public: Annotated[str | None, Doc("unlabelled public dataset (default: the one paired with the private)")] = None
+    private: Annotated[
+        str, Doc("labelled private dataset, split among the clients: a name, npz:FILE or folder:PATH")
+    ] = "mnist5k"
+    public: Annotated[
+        str | None, Doc("unlabelled public dataset, likewise (default: the one paired with the private)")
+    ] = None
     data_dir: Annotated[
         Path | None, Doc("directory of datasets (default: $SCARLET_DATA, or ~/.cache/scarlet/data)")
     ] = None
@@ -41,6 +45,10 @@ class Config:
     samples_per_client: Annotated[int | None, Doc("training images of each client (default: an equal share)")] = None
     share_images: Annotated[bool, Doc("let clients hold the same images: each draws from the whole dataset")] = False
     test_per_client: Annotated[int, Doc("test images of each client, in its class proportions")] = 100
+    image_size: Annotated[
+        int | None,
+        Doc("side in pixels to which images of folder:PATH are resized (default: their own, which must be one)"),
+    ] = None
     public_size: Annotated[int | None, Doc("|P|, public images to use (default: all, at most 10,000)")] = None
     public_per_round: Annotated[int | None, Doc("|P^t|, public images drawn for a round (default: a tenth)")] = None
 
@@ -65,12 +73,22 @@ class Config:
     ] = None
 
     model: Annotated[
-        str | None, Doc("model of the server and of the clients, such as resnet20 (default: the private dataset's)")
+        str | None,
+        Doc(
+            "model of the clients and of the server, such as resnet20; of several, such as resnet20,cnn32, each client "
+            "has one and the server the first (default: the private dataset's)"
+        ),
     ] = None
+    model_shares: Annotated[
+        tuple[float, ...] | None, Doc("fraction of the clients that have each model, 0.3,0.7 (default: equal shares)")
+    ] = None
+    server_model: Annotated[str | None, Doc("model of the server (default: the first of --model)")] = None
     local_epochs: Annotated[int, Doc("epochs of local training on the private images, in each round")] = 2
     distil_epochs: Annotated[int, Doc("epochs of distillation on the round's public images, on clients and server")] = 2
     lr: Annotated[float, Doc("SGD learning rate of local training")] = 0.1
     distil_lr: Annotated[float, Doc("SGD learning rate of distillation")] = 0.1
+    momentum: Annotated[float, Doc("momentum of SGD; a client keeps it from round to round, with its model")] = 0.0
+    weight_decay: Annotated[float, Doc("weight decay of SGD")] = 0.0
     batch_size: Annotated[int, Doc("batch size of local training and of distillation")] = 50
     eval_every: Annotated[int, Doc("evaluation interval in rounds; the last is always evaluated")] = 1
     seed: Annotated[int, Doc("random seed of the data split, the initial weights and all other draws")] = 0
@@ -78,6 +96,10 @@ class Config:
     dropout: Annotated[
         float, Doc("q, probability that a client fails in a round: q/2 before training, q/2 after (its reply is lost)")
     ] = 0.0
+    wipe: Annotated[
+        float, Doc("probability that a client loses its model and its cache before a round, as with a new disk")
+    ] = 0.0
+    abstain: Annotated[int, Doc("rounds in which a client that lost its model learns, but sends no soft-labels")] = 3
     hostile: Annotated[float, Doc("fraction of the clients that send false soft-labels in every round")] = 0.0
     attack: Annotated[
         Attack, Doc("false soft-labels of those clients: flip reverses the order of the classes, random draws new ones")
@@ -99,17 +121,19 @@ class Config:
     ] = None
 
     checkpoint_every: Annotated[int, Doc("checkpoint interval in rounds; 0: no checkpoints")] = 1
+    save_clients: Annotated[bool, Doc("save the model of every client, too, not only the server's")] = False
 
     def __post_init__(self) -> None:
         check_at_least(1, self, "clients", "test_per_client", "rounds", "batch_size", "eval_every")
         check_at_least(1, self, "samples_per_client", "public_size", "public_per_round", "workers", "clients_in_memory")
-        check_at_least(0, self, "local_epochs", "distil_epochs", "seed", "checkpoint_every")
+        check_at_least(1, self, "image_size")
+        check_at_least(0, self, "local_epochs", "distil_epochs", "seed", "checkpoint_every", "abstain")
         check_participation(self.participation)
         if not 1 <= self.min_answers <= self.asked:
             raise ConfigError(
                 f"min_answers must be from 1 to the {self.asked} clients that a round asks, got {self.min_answers}"
             )
-        for name in ("dropout", "hostile"):
+        for name in ("dropout", "hostile", "wipe", "momentum"):
             if not 0 <= (value := getattr(self, name)) < 1:
                 raise ConfigError(f"{name} must be at least 0 and less than 1, got {value}; 0 switches it off")
         check_codec(self.codec, self.uplink_bits, self.downlink_bits)
@@ -120,8 +144,31 @@ class Config:
         _check_positive("alpha", self.alpha, "0.05 gives each client few classes, 1000 gives all the same mix")
         _check_positive("lr", self.lr, "the paper uses 0.1")
         _check_positive("distil_lr", self.distil_lr, "the paper uses 0.1")
+        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
+            raise ConfigError(f"weight_decay must be 0 or more, got {self.weight_decay}; 0 switches it off")
+        self._check_models()
         if self.public_size is not None and self.public_per_round is not None:
             check_per_round(self.public_per_round, self.public_size)
+
+    def _check_models(self) -> None:
+        if self.model_shares is None:
+            return
+        names = (self.model or "").split(",")
+        if len(self.model_shares) != len(names):
+            shares = ",".join(map(str, self.model_shares))
+            raise ConfigError(
+                f"model_shares must be one for each of the {len(names)} models, got {shares}; "
+                "name the models with commas between, such as model=resnet20,cnn32"
+            )
+        if not all(share >= 0 for share in self.model_shares) or not math.isclose(sum(self.model_shares), 1):
+            raise ConfigError(
+                f"model_shares must be 0 or more and sum to 1, got {','.join(map(str, self.model_shares))}"
+            )
+
+    @property
+    def models(self) -> list[str]:
+        """The names of the clients' models; none where they follow from the data."""
+        return self.model.split(",") if self.model else []
 
     @property
     def asked(self) -> int:

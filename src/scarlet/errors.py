@@ -19,6 +19,10 @@ class ConfigError(ScarletError, ValueError):
         return str(self).partition(" ")[0].removeprefix("--").replace("-", "_")
 
 
+class WrongTypeError(ScarletError, TypeError):
+    """An argument of a type that cannot be used; the message begins with its name."""
+
+
 class DataError(ScarletError):
     """A dataset that is missing, truncated or corrupted."""
 

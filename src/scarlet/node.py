@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from scarlet.arrays import Array
+from scarlet.errors import ConfigError
 from scarlet.job import Job, Result
 from scarlet.protocol.client import Client
 from scarlet.protocol.method import Prepared
@@ -32,11 +33,22 @@ class ModelState(Protocol):
 class Node:
     """A client whose state is on disk before its reply leaves.
 
-    Without a disk the host keeps the state: a local run checkpoints all clients at one instant.
+    Without a disk the host keeps the state: a local run checkpoints all clients at one instant. A disk belongs to one
+    experiment, the agreement of the client.
+
+    A client that has answered before and then lost its disk begins with an untrained model, whose soft-labels would
+    spoil the aggregate. `abstain` is for how many rounds such a client learns but sends none; whoever hosts the node
+    says so where it finds nothing saved and the server knows the client.
     """
 
     def __init__(
-        self, client: Client, model: ModelState, prepare: Callable[[], Prepared], disk: Disk | None = None
+        self,
+        client: Client,
+        model: ModelState,
+        prepare: Callable[[], Prepared],
+        disk: Disk | None = None,
+        *,
+        abstain: int = 0,
     ) -> None:
         self.client, self.model = client, model
         self._prepare = prepare  # computes once what the method's filter needs
@@ -44,9 +56,16 @@ class Node:
         self._saves = 0
         self._unsaved = False  # the kept reply is not on disk, because writing failed
         saved = None if self._store is None else self._store.load()
-        if saved is not None:
-            self.restore(saved.parts[_PART])
-            self._saves = saved.number
+        if saved is None:
+            self.client.state.abstains = abstain
+            return
+        if saved.meta.get("agreement") != client.agreement.digest.hex():
+            raise ConfigError(
+                f"the state directory is of experiment {saved.meta.get('agreement')}, and this node takes part in "
+                f"{client.agreement.digest.hex()}; use another directory, or that experiment's agreement"
+            )
+        self.restore(saved.parts[_PART])
+        self._saves = saved.number
 
     def begin(self, downlink: bytes) -> Job | list[bytes]:
         """What to train, or what to send at once: the kept reply to the same downlink, or a request for a reset."""
@@ -78,7 +97,8 @@ class Node:
             return
         self._unsaved = True
         self._saves += 1
-        self._store.save(Snapshot(self._saves, {}, {_PART: self.arrays()}))
+        meta = {"agreement": self.client.agreement.digest.hex()}
+        self._store.save(Snapshot(self._saves, meta, {_PART: self.arrays()}))
         self._unsaved = False
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +47,8 @@ class RoundRecord:
     rejections: dict[str, int] = field(default_factory=dict)  # rejected messages, by reason
     seconds: float = 0.0
     failures: dict[str, int] = field(default_factory=dict)  # clients that failed, by reason
+    abstained: int = 0  # clients that answered without soft-labels, because they had lost their model
+    accuracy_by_model: dict[str, float] = field(default_factory=dict)  # of clients, where they have different models
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,19 @@ class RunResult:
     method: str
     title: str  # the method's name in tables and figures
     config: Mapping[str, object]  # flat: the shared options and the method's own
-    rounds: Sequence[RoundRecord]
+    records: Sequence[RoundRecord]
     summary: Mapping[str, object]  # see `summarise`; empty if the run was killed
     directory: Path | None = None  # where it was written
+
+    @property
+    def rounds(self) -> Any:
+        """A table with one row a round: a pandas DataFrame, or a list of dictionaries where pandas is not installed."""
+        rows = [asdict(record) for record in self.records]
+        try:
+            import pandas
+        except ImportError:
+            return rows
+        return pandas.DataFrame(rows, columns=[each.name for each in fields(RoundRecord)]).set_index("round")
 
     @property
     def seed(self) -> object:
@@ -67,6 +80,13 @@ class RunResult:
     def interrupted(self) -> bool:
         """Whether rounds are missing that `scarlet resume` would add."""
         return bool(self.summary.get("interrupted", True))
+
+
+def accuracy_by_model(records: Sequence[RoundRecord]) -> dict[str, float]:
+    """The mean accuracy of the clients of each model over the last rounds in which it was measured."""
+    measured = [record.accuracy_by_model for record in records if record.accuracy_by_model][-LAST_ROUNDS:]
+    names = dict.fromkeys(name for each in measured for name in each)
+    return {name: float(np.mean([each[name] for each in measured if name in each])) for name in names}
 
 
 def summarise(rounds: Sequence[RoundRecord], weights_digest: str | None) -> dict[str, object]:
@@ -86,6 +106,8 @@ def summarise(rounds: Sequence[RoundRecord], weights_digest: str | None) -> dict
         "rejections": by_reason(record.rejections for record in rounds),
         "failures": by_reason(record.failures for record in rounds),
         "failed_attempts": sum(record.attempt for record in rounds),
+        "abstained": sum(record.abstained for record in rounds),
+        "accuracy_by_model": accuracy_by_model(rounds),
         "seconds": sum(record.seconds for record in rounds),
         "weights_digest": weights_digest,
         "versions": {

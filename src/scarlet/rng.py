@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 
 def stream(
-    seed: int, role: str, *, client: int = -1, round: int = 0, attempt: int = 0, purpose: str = ""
+    seed: int, role: str, *, client: int | str = -1, round: int = 0, attempt: int = 0, purpose: str = ""
 ) -> np.random.Generator:
     """The generator named (seed, role, client, round, attempt, purpose): Philox under a BLAKE2b key of the name."""
     name = f"{seed}/{role}/{client}/{round}/{attempt}/{purpose}"

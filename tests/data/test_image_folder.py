@@ -153,7 +153,6 @@ def test_sizes_that_differ_name_two_files_and_image_size_mends_it(tmp_path: Path
     text = message_of(lambda: private(tmp_path))
     assert "000.png has 6 x 4 pixels and " in text and " 8 x 8; " in text and "--image-size" in text
     assert private(tmp_path, image_size=5).train.inputs.shape == (2, 3, 5, 5)
-    assert "image_size must be 1 or more, got 0" in message_of(lambda: private(tmp_path, image_size=0))
 
 
 def test_image_size_resizes_bilinearly_with_antialiasing(tmp_path: Path) -> None:

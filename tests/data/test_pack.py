@@ -50,7 +50,11 @@ def test_a_packed_dataset_is_the_dataset_and_describes_itself(tmp_path: Path) ->
     }
 
 
-@given(st.lists(st.integers(1, 4), max_size=3), st.integers(1, 6), st.sampled_from(["uint8", "float64", "int32"]))
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.integers(1, 6),
+    st.sampled_from(["uint8", "float64", "int32"]),
+)
 @settings(deadline=None, max_examples=25)
 def test_pack_then_read_gives_the_same_arrays_and_the_same_bytes_every_time(
     tmp_path_factory: pytest.TempPathFactory, shape: list[int], samples: int, kind: str
@@ -129,13 +133,13 @@ def test_a_file_that_cannot_be_written_whole_leaves_nothing(tmp_path: Path, monk
 @pytest.mark.parametrize("shape", [(2, 8, 8), (8, 8), (3, 0, 8)])
 def test_a_shape_that_no_image_has_is_refused(shape: tuple[int, ...], tmp_path: Path) -> None:
     text = message_of(lambda: pack("digits", tmp_path / "a.npz", NOWHERE, shape=shape))
-    assert text.startswith(f"shape must be C,H,W with 1 or 3 channels, got {shape}")
+    assert text.startswith(f"shape must be C,H,W with 1 or 3 channels, got {list(shape)}")
 
 
 def test_rows_of_a_table_cannot_be_resized(tmp_path: Path) -> None:
     np.savez(tmp_path / "rows.npz", x=np.zeros((3, 5)))
     text = message_of(lambda: pack(f"npz:{tmp_path / 'rows.npz'}", tmp_path / "a.npz", NOWHERE, shape=(1, 8, 8)))
-    assert text.startswith("shape resizes images of bytes") and "float32 of shape (5,)" in text
+    assert text.startswith("shape resizes images of bytes") and "float32 of shape [5]" in text
 
 
 def test_the_command_prints_the_manifest_or_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

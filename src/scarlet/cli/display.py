@@ -14,8 +14,8 @@ from rich.table import Table
 from scarlet.cli.tables import console, table
 from scarlet.experiment.estimate import Estimate
 from scarlet.experiment.federation import Federation
+from scarlet.experiment.round_log import Metrics
 from scarlet.methods.registry import METHODS
-from scarlet.models.registry import Weights
 from scarlet.records import LAST_ROUNDS, RoundRecord, RunResult, by_reason
 from scarlet.report.curves import MEGABYTE
 from scarlet.report.summary import over_seeds
@@ -38,11 +38,12 @@ class Display(ExitStack):
     def start(self, config: Mapping[str, object], federation: Federation, expected: Estimate) -> None:
         title, seed, rounds = METHODS[str(config["method"])].title, federation.config.seed, federation.config.rounds
         self._row = _Row(title, seed, rounds)
-        engine = federation.engine
         self._print(f"{title}, seed {seed}, {rounds} rounds: {expected}")
-        self._print(f"engine: {engine.name} ({engine.reason})")
+        for each in federation.architectures:
+            which = f" of {each.name}" if len(federation.architectures) > 1 else ""
+            self._print(f"engine{which}: {each.engine.name} ({each.engine.reason})")
 
-    def round(self, record: RoundRecord, ledger: Ledger) -> None:
+    def round(self, record: RoundRecord, ledger: Ledger, clients: Metrics) -> None:
         assert self._row is not None
         self._row.add(record, ledger)
         if self._live is not None:
@@ -50,7 +51,7 @@ class Display(ExitStack):
         elif record.round % max(1, self._row.rounds // 10) == 0 or record.round == self._row.rounds:
             self._print(self._row.line())
 
-    def finish(self, result: RunResult, weights: Weights | None) -> None:
+    def finish(self, result: RunResult) -> None:
         assert self._row is not None
         self._done.append(self._row)
 
@@ -149,10 +150,11 @@ def _incidents(results: Sequence[RunResult]) -> Iterator[str]:
     """A line for each run in which messages were rejected, clients failed, or rounds or caches were repeated."""
     for result in results:
         counts = {
-            "messages rejected": _by_reason(record.rejections for record in result.rounds),
-            "clients failed": _by_reason(record.failures for record in result.rounds),
-            "attempts at a round that failed": sum(record.attempt for record in result.rounds),
-            "caches sent again": sum(record.resets for record in result.rounds),
+            "messages rejected": _by_reason(record.rejections for record in result.records),
+            "clients failed": _by_reason(record.failures for record in result.records),
+            "attempts at a round that failed": sum(record.attempt for record in result.records),
+            "answers without labels, after a loss of the model": sum(record.abstained for record in result.records),
+            "caches sent again": sum(record.resets for record in result.records),
         }
         if found := [f"{incident}: {count}" for incident, count in counts.items() if count]:
             yield f"{result.title}, seed {result.seed}: {'; '.join(found)}"

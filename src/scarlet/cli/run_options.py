@@ -24,18 +24,19 @@ GROUPS = {
     "options": ("preset", "config"),
     "data": (
         *("private", "public", "data_dir", "alpha", "samples_per_client", "share_images", "test_per_client"),
-        *("public_size", "public_per_round"),
+        *("image_size", "public_size", "public_per_round"),
     ),
     "federation": (
         *("clients", "rounds", "participation", "min_answers", "deadline", "codec", "uplink_bits", "downlink_bits"),
     ),
     "training": (
-        *("model", "local_epochs", "distil_epochs", "lr", "distil_lr", "batch_size", "eval_every", "seed", "seeds"),
+        *("model", "model_shares", "server_model", "local_epochs", "distil_epochs", "lr", "distil_lr", "momentum"),
+        *("weight_decay", "batch_size", "eval_every", "seed", "seeds"),
     ),
     "method": (),
-    "faults": ("dropout", "hostile", "attack"),
+    "faults": ("dropout", "wipe", "abstain", "hostile", "attack"),
     "performance": ("device", "engine", "workers", "clients_in_memory"),
-    "output": ("out", "json", "checkpoint_every"),
+    "output": ("out", "json", "checkpoint_every", "save_clients"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Random flips and crops of a whole batch at once."""
+"""Batches of inputs: images flipped and cropped at random, a whole batch at once; or inputs as they are."""
 
 from __future__ import annotations
 
@@ -10,18 +10,39 @@ from torch import Tensor
 from torch.nn import functional
 
 from scarlet.arrays import Integers
-from scarlet.data.sites import Augment
+from scarlet.data.sites import Augment, Scale
 
 _AT_ONCE = 4096  # images whose canvas is made once; of more, a few batches have their own, so that memory stays bounded
 _AHEAD = 4  # batches that are cut out together
 
 
-def some(images: Tensor, index: Integers) -> Tensor:
-    """Some of the images, in the layout that all have."""
-    places = torch.tensor(index, device=images.device)
-    if images.is_contiguous():
-        return images.index_select(0, places)
-    return images.permute(0, 2, 3, 1).index_select(0, places).permute(0, 3, 1, 2)
+def some(inputs: Tensor, index: Integers) -> Tensor:
+    """Some of the inputs, in the layout that all have."""
+    places = torch.tensor(index, device=inputs.device)
+    if inputs.is_contiguous():
+        return inputs.index_select(0, places)
+    return inputs.permute(0, 2, 3, 1).index_select(0, places).permute(0, 3, 1, 2)
+
+
+class Batches:
+    """Inputs of which batches are taken, each changed by a function of the user's, if there is one."""
+
+    def __init__(self, inputs: Tensor, change: Scale | None = None) -> None:
+        self._inputs, self._change = inputs, change
+
+    def batches(self, batches: Sequence[Integers], rng: np.random.Generator) -> Iterator[Tensor]:
+        """The inputs of some batches."""
+        for batch in batches:
+            chosen = some(self._inputs, batch)
+            yield chosen if self._change is None else self._change(chosen)
+
+    def moves(self, count: int, rng: np.random.Generator) -> Integers:
+        """Inputs that are not images of ours are not moved."""
+        return np.zeros((3, count), np.int64)
+
+    def moved(self, index: Integers, moves: Integers) -> Tensor:
+        """Some of the inputs."""
+        return some(self._inputs, index)
 
 
 class Views:

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from scarlet.arrays import Inputs
 from scarlet.data.images import resized
 from scarlet.data.private import PrivateSet
-from scarlet.data.samples import Inputs, Labelled
+from scarlet.data.samples import Labelled
 from scarlet.data.sites import Augment
 from scarlet.data.source import Counts, Shape, chosen
 from scarlet.data.unpickle import Refused, read_pickle

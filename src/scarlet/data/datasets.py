@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from scarlet.arrays import Inputs
 from scarlet.data.cifar import CIFAR10, CIFAR100
 from scarlet.data.embedded import Digits, Mnist5k
 from scarlet.data.folders import Caltech256, TinyImageNet
@@ -15,7 +16,6 @@ from scarlet.data.images import is_image
 from scarlet.data.npz import Npz
 from scarlet.data.private import PrivateSet as PrivateSet
 from scarlet.data.private import SplitSet as SplitSet
-from scarlet.data.samples import Inputs
 from scarlet.data.sites import Augment as Augment
 from scarlet.data.source import PrivateSource, PublicSource, Shape
 from scarlet.errors import ConfigError, DataError, unknown
@@ -27,9 +27,9 @@ class Info:
 
     title: str
     source: PublicSource
-    size: tuple[int, int] = (0, 0)  # images of the whole training split and of the whole test split, where known
-    public: str | None = None  # the public dataset that it is paired with; None: it cannot be private, or is a file
-    model: str | None = None  # its usual model; None: it cannot be private, or is a file
+    size: tuple[int, int]  # images of the whole training split, and of the whole test split
+    public: str | None = None  # the public dataset that it is paired with; None: it cannot be private
+    model: str | None = None  # its usual model; None: it cannot be private
 
 
 DATASETS = {
@@ -53,15 +53,15 @@ def default_data_dir() -> Path:
 
 
 def info(name: str) -> Info:
-    """The entry of a dataset, or one for the file or folder that npz:FILE or folder:PATH names."""
-    prefix, colon, path = name.partition(":")
-    if colon and prefix in FILES:
-        if not path:
-            raise ConfigError(f"{name} names no path; write the path behind the colon, such as {prefix}:mine/data")
-        return Info(path, FILES[prefix](Path(path).expanduser()))
+    """The entry of a dataset."""
     if name not in DATASETS:
         raise unknown("dataset", name, [*DATASETS, "npz:FILE", "folder:PATH"])
     return DATASETS[name]
+
+
+def paired(name: str) -> Info | None:
+    """What is known of a private dataset, its public dataset and its model among it; None: of one's own, nothing is."""
+    return None if ":" in name else info(name)
 
 
 def load_private(name: str, data_dir: Path, image_size: int | None = None) -> PrivateSet | SplitSet:
@@ -75,8 +75,6 @@ def load_private(name: str, data_dir: Path, image_size: int | None = None) -> Pr
     if image_size is not None:
         if not isinstance(source, ImageFolder):
             raise ConfigError(f"image_size is for private images of folder:PATH, not for {name}; leave it out")
-        if image_size < 1:
-            raise ConfigError(f"image_size must be 1 or more, got {image_size}; use the side in pixels, such as 32")
         source = replace(source, image_size=image_size)
     return source.private(data_dir)
 
@@ -90,8 +88,8 @@ def load_public(name: str, data_dir: Path, shape: Shape, size: int | None = None
     source = present_source(name, data_dir)
     if not isinstance(source, Npz) and not is_image(shape):
         raise ConfigError(
-            f"public {name} holds images, which cannot take the private inputs' shape {shape}; use --public npz:FILE "
-            "with inputs of that shape, or private images [n, C, H, W] of 1 or 3 channels"
+            f"public {name} holds images, which cannot take the private inputs' shape {list(shape)}; use --public "
+            "npz:FILE with inputs of that shape, or private images [n, C, H, W] of 1 or 3 channels"
         )
     return source.public(data_dir, shape, size)
 
@@ -103,10 +101,16 @@ def public_images(name: str, data_dir: Path) -> int:
 
 def present_source(name: str, data_dir: Path) -> PublicSource:
     """What reads a dataset, which must be there."""
+    prefix, colon, path = name.partition(":")
+    if colon and prefix in FILES:
+        if not path:
+            raise ConfigError(f"{name} names no path; write the path behind the colon, such as {prefix}:mine/data")
+        own = FILES[prefix](Path(path).expanduser())
+        if not own.where(data_dir).exists():
+            raise ConfigError(f"{name} does not exist; check the path, which starts from {Path.cwd()}")
+        return own
     source = info(name).source
     where = source.where(data_dir)
     if not where.exists():
-        if name not in DATASETS:
-            raise ConfigError(f"{name} does not exist; check the path, which starts from {Path.cwd()}")
         raise DataError(f"{name} is not under {data_dir}; run 'scarlet data get {name}', or put {where.name} there")
     return source

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.arrays import Integers
+from scarlet.arrays import Inputs, Integers
 from scarlet.data.images import Pixels, resized
 from scarlet.data.private import PrivateSet
-from scarlet.data.samples import Inputs, Labelled
+from scarlet.data.samples import Labelled
 from scarlet.data.source import Counts, Shape, chosen
 from scarlet.errors import DataError
 from scarlet.rng import draw, stream

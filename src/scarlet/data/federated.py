@@ -1,49 +1,53 @@
-"""The data of a federation: the datasets, and which samples of the private one each client holds."""
+"""The data of a federation: the samples of each client, and the public dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import overload
 
 import numpy as np
-import numpy.typing as npt
+from numpy.lib.format import open_memmap
 
-from scarlet.arrays import Images, Index
-from scarlet.data.datasets import PrivateSet
-from scarlet.data.samples import fingerprint
-
-_PRIVATE = ("train_images", "train_labels", "test_images", "test_labels")
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """The datasets of a federation: the labelled private one, and the unlabelled public one."""
-
-    private: PrivateSet
-    public: Images  # [P, C, H, W], of the private images' shape
+from scarlet.arrays import Index, Inputs
+from scarlet.data.samples import Labelled, Part, fingerprint
 
 
 @dataclass(frozen=True)
 class FederatedData:
-    """A private dataset shared out among clients, and the public dataset."""
+    """Who holds what. Clients are numbered from 0, in the order of their names."""
 
-    private: PrivateSet
-    public: Images  # [P, C, H, W]
-    train: Sequence[Index]  # for each client: its training samples
-    test: Sequence[Index]  # for each client: its test samples
+    names: Sequence[str]  # of the clients
+    train: Sequence[Part]  # for each client: its training samples
+    test: Sequence[Part | None]  # for each client: its test samples; None: its accuracy is not measured
+    public: Inputs  # [P, ...]
+    held_out: Part | None  # what the server's model is tested on; None: its accuracy is not measured
+    classes: int
+    class_names: tuple[str, ...] | None = None  # None: the classes have numbers only
 
     def pooled(self) -> FederatedData:
-        """The same data in the hands of one client, which is tested on the whole test split."""
-        everything = np.sort(np.concatenate(self.train))
-        return replace(self, train=[everything], test=[np.arange(len(self.private.test_labels))])
+        """The same data in the hands of one client, which is tested on all that is held out."""
+        everything = Part(_joined([part.arrays() for part in self.train]))
+        return FederatedData(
+            ["0"], [everything], [self.held_out], self.public, self.held_out, self.classes, self.class_names
+        )
+
+    def samples_of_a_client(self) -> float:
+        """The mean number of training samples."""
+        return sum(map(len, self.train)) / len(self.train)
 
     def bytes_of_a_client(self) -> int:
-        """Memory of one client's own images."""
-        train, test = self.private.train_images[0].nbytes, self.private.test_images[0].nbytes
-        return int(len(self.train[0]) * train + len(self.test[0]) * test)
+        """Memory of one client's own inputs, on average."""
+        own = sum(len(part) for part in chain(self.train, self.test) if part is not None)
+        return int(own / len(self.train) * _bytes_each(self.train[0].of.inputs))
+
+    def nbytes(self) -> int:
+        """Memory of all inputs of clients."""
+        return sum(int(pool.inputs.nbytes) for pool in self._pools())
 
     @cached_property
     def public_fingerprint(self) -> str:
@@ -52,67 +56,109 @@ class FederatedData:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names all data of the federation."""
-        private = self.private
-        images = fingerprint(private.train_images) + fingerprint(private.test_images)
-        labels = fingerprint(private.train_labels) + fingerprint(private.test_labels)
-        return self.public_fingerprint + images + labels
+        """Names all data of the federation, and who holds it."""
+        content = blake2b(repr(list(self.names)).encode(), digest_size=16)
+        for pool in self._pools():
+            content.update((fingerprint(pool.inputs) + fingerprint(pool.labels)).encode())
+        for part in (*self.train, *self.test, self.held_out):
+            content.update(b"-" if part is None else b"all" if part.index is None else part.index.tobytes())
+        return self.public_fingerprint + content.hexdigest()
 
     def save(self, folder: Path, *, channels_last: bool) -> StoredData:
-        """Write everything to files that many processes can map into memory."""
-        for name in _PRIVATE:
-            np.save(folder / f"{name}.npy", np.ascontiguousarray(getattr(self.private, name)))
+        """Write everything to files that many processes can map into memory; `channels_last` is of public images."""
+        pools = list(self._pools())
+        starts = dict(zip(map(id, pools), np.cumsum([0, *(len(pool.labels) for pool in pools)]).tolist(), strict=False))
+        _save_in_turn(folder / "inputs.npy", [pool.inputs for pool in pools])
+        _save_in_turn(folder / "labels.npy", [pool.labels for pool in pools])
+        for name, parts in (("train", self.train), ("test", self.test)):
+            _StoredParts.save([_NOBODYS if part is None else _places(part, starts) for part in parts], folder, name)
         public = self.public.transpose(0, 2, 3, 1) if channels_last else self.public
         np.save(folder / "public.npy", np.ascontiguousarray(public))
-        for name in ("train", "test"):
-            _StoredShares.save(getattr(self, name), folder, name)
-        empty = dict.fromkeys(_PRIVATE, np.empty(0, np.int64))
-        return StoredData(folder, replace(self.private, **empty), channels_last)  # type: ignore[arg-type]
+        return StoredData(folder, list(self.names), self.classes, channels_last)
+
+    def _pools(self) -> Iterator[Labelled]:
+        """The arrays that the clients' samples, and those held out, are parts of; each once."""
+        parts = (part for part in (*self.train, *self.test, self.held_out) if part is not None)
+        yield from {id(part.of): part.of for part in parts}.values()
 
 
 @dataclass(frozen=True, slots=True)
 class StoredData:
-    """Where the data of a federation was saved."""
+    """Where the data of a federation was saved, but for what is held out."""
 
     folder: Path
-    private: PrivateSet  # without its arrays
+    names: list[str]
+    classes: int
     channels_last: bool  # how the public images, which every client reads, lie in their file
 
     def load(self) -> FederatedData:
         # Mode "c" maps a file privately: torch wants arrays that it could write to, though nobody does.
-        arrays = {name: np.load(self.folder / f"{name}.npy", mmap_mode="c") for name in (*_PRIVATE, "public")}
-        public = arrays.pop("public")
+        inputs, labels, public = (
+            np.load(self.folder / f"{name}.npy", mmap_mode="c") for name in ("inputs", "labels", "public")
+        )
+        pool = Labelled(inputs, labels)
         return FederatedData(
-            replace(self.private, **arrays),
-            public.transpose(0, 3, 1, 2) if self.channels_last else public,
-            _StoredShares(self.folder, "train"),
-            _StoredShares(self.folder, "test"),
+            names=self.names,
+            train=_StoredParts(pool, self.folder, "train"),
+            test=_StoredParts(pool, self.folder, "test"),
+            public=public.transpose(0, 3, 1, 2) if self.channels_last else public,
+            held_out=None,
+            classes=self.classes,
         )
 
 
-class _StoredShares(Sequence[Index]):
-    """For each client, the numbers of its samples, in one file for all clients."""
+class _StoredParts(Sequence[Part]):
+    """For each client, the places of its samples in the pool of all, in one file for all clients."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._flat: npt.NDArray[np.int32] = np.load(folder / f"{name}.shares.npy", mmap_mode="r")
+    def __init__(self, pool: Labelled, folder: Path, name: str) -> None:
+        self._pool = pool
+        self._places: Index = np.load(folder / f"{name}.places.npy", mmap_mode="r")
         self._ends: Index = np.load(folder / f"{name}.ends.npy")
 
     @staticmethod
-    def save(shares: Sequence[Index], folder: Path, name: str) -> None:
-        np.save(folder / f"{name}.shares.npy", np.concatenate([share.astype(np.int32) for share in shares]))
-        np.save(folder / f"{name}.ends.npy", np.cumsum([len(share) for share in shares]))
+    def save(places: Sequence[Index], folder: Path, name: str) -> None:
+        np.save(folder / f"{name}.places.npy", np.concatenate(places))
+        np.save(folder / f"{name}.ends.npy", np.cumsum([len(each) for each in places]))
 
     def __len__(self) -> int:
         return len(self._ends)
 
     @overload
-    def __getitem__(self, client: int) -> Index: ...
+    def __getitem__(self, client: int) -> Part: ...
     @overload
-    def __getitem__(self, client: slice) -> list[Index]: ...
-    def __getitem__(self, client: int | slice) -> Index | list[Index]:
+    def __getitem__(self, client: slice) -> list[Part]: ...
+    def __getitem__(self, client: int | slice) -> Part | list[Part]:
         if isinstance(client, slice):
             return [self[each] for each in range(*client.indices(len(self)))]
         if not 0 <= client < len(self):
             raise IndexError(client)
         start = int(self._ends[client - 1]) if client else 0
-        return self._flat[start : int(self._ends[client])].astype(np.int64)
+        return Part(self._pool, np.array(self._places[start : int(self._ends[client])]))
+
+
+_NOBODYS: Index = np.empty(0, np.int64)
+
+
+def _places(part: Part, starts: dict[int, int]) -> Index:
+    """Where the samples of a part lie in a file of all pools, one after another."""
+    index = np.arange(len(part.of.labels)) if part.index is None else part.index
+    return starts[id(part.of)] + index
+
+
+def _save_in_turn(path: Path, arrays: Sequence[Inputs]) -> None:
+    """Write arrays one after another into one file, without a copy of all in memory."""
+    total = sum(map(len, arrays))
+    out = open_memmap(path, "w+", arrays[0].dtype, (total, *arrays[0].shape[1:]))
+    start = 0
+    for array in arrays:
+        out[start : start + len(array)] = array
+        start += len(array)
+    out.flush()
+
+
+def _joined(parts: Sequence[Labelled]) -> Labelled:
+    return Labelled(np.concatenate([part.inputs for part in parts]), np.concatenate([part.labels for part in parts]))
+
+
+def _bytes_each(inputs: Inputs) -> int:
+    return inputs.itemsize * int(np.prod(inputs.shape[1:]))

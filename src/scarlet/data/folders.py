@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from scarlet.arrays import Inputs
 from scarlet.data.images import decoded
 from scarlet.data.private import PrivateSet
-from scarlet.data.samples import Inputs, Labelled
+from scarlet.data.samples import Labelled
 from scarlet.data.sites import Augment
 from scarlet.data.source import Counts, Shape, chosen
 from scarlet.errors import DataError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.data.samples import Inputs
+from scarlet.arrays import Inputs
 from scarlet.data.source import Shape
 from scarlet.errors import DataError
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from scarlet.arrays import Array, Integers
+from scarlet.arrays import Array, Inputs
+from scarlet.data.inputs import as_inputs, as_labels
 from scarlet.data.private import PrivateSet
-from scarlet.data.samples import Inputs, Labelled, fingerprint
+from scarlet.data.samples import Labelled, fingerprint
 from scarlet.data.source import Counts, Shape, chosen
 from scarlet.errors import ConfigError
 
@@ -44,13 +45,15 @@ class Npz:
             if inputs.dtype == np.uint8 and len(own) == len(shape) == 3:
                 sides = ",".join(map(str, shape))
                 remedy += f", or resize it: scarlet data pack npz:{self.path} --shape {sides} --out FILE"
-            raise ConfigError(f"{self.path}: x must have the private inputs' shape {shape}, got {own}; {remedy}")
+            raise ConfigError(
+                f"{self.path}: x must have the private inputs' shape {list(shape)}, got {list(own)}; {remedy}"
+            )
         return inputs[chosen(len(inputs), size)]
 
     def private(self, data_dir: Path) -> PrivateSet:
         arrays = self._read("train_x", "train_y", "test_x", "test_y")
         train, test = self._labelled("train", arrays), self._labelled("test", arrays)
-        ours, theirs = (f"{part.inputs.dtype} of shape {part.inputs.shape[1:]}" for part in (train, test))
+        ours, theirs = (f"{part.inputs.dtype} of shape {list(part.inputs.shape[1:])}" for part in (train, test))
         if ours != theirs:
             wrong = f"train_x and test_x must have inputs of one type and shape, got {ours} and {theirs}"
             raise ConfigError(f"{self.path}: {wrong}; save them alike")
@@ -62,7 +65,7 @@ class Npz:
 
     def _public(self) -> Inputs:
         arrays = self._read("x")
-        inputs = _inputs(f"{self.path}: x", arrays["x"])
+        inputs = as_inputs(arrays["x"], f"{self.path}: x")
         if MANIFEST in arrays:
             self._check(inputs, arrays[MANIFEST])
         return inputs
@@ -80,7 +83,7 @@ class Npz:
 
     def _labelled(self, part: str, arrays: dict[str, Array]) -> Labelled:
         x, y = f"{part}_x", f"{part}_y"
-        inputs, labels = _inputs(f"{self.path}: {x}", arrays[x]), _labels(f"{self.path}: {y}", arrays[y])
+        inputs, labels = as_inputs(arrays[x], f"{self.path}: {x}"), as_labels(arrays[y], f"{self.path}: {y}")
         if len(inputs) != len(labels):
             wrong = f"{x} and {y} must have the same length, got {len(inputs)} and {len(labels)}"
             raise ConfigError(f"{self.path}: {wrong}; give every input one label")
@@ -109,34 +112,3 @@ class Npz:
                     remedy = "save an array of numbers with np.savez"
                     raise ConfigError(f"{self.path}: {name} cannot be read ({reason}); {remedy}") from error
         return found
-
-
-def _inputs(what: str, array: Array) -> Inputs:
-    """Inputs of a type that models take; `what` names the array in errors."""
-    if array.dtype.kind not in "biuf":
-        raise ConfigError(f"{what} must be an array of numbers, got {array.dtype}; convert it, such as to float32")
-    if not array.ndim or not array.size:
-        wrong = f"must have shape [n, ...] and no side of 0, got {array.shape}"
-        raise ConfigError(f"{what} {wrong}; save one row for each sample")
-    if array.dtype == np.uint8:
-        return array.astype(np.uint8, copy=False)
-    if array.dtype.kind in "iu":
-        return array.astype(np.int64)
-    with np.errstate(over="ignore"):  # what float32 cannot hold is named below
-        floats = array.astype(np.float32)
-    finite = np.isfinite(floats.reshape(len(floats), -1)).all(axis=1)
-    if not finite.all():
-        wrong = f"must be finite as float32, got NaN or infinity in {(~finite).sum()} samples"
-        raise ConfigError(f"{what} {wrong}, first in sample {finite.argmin()}; mend or leave out those samples")
-    return floats
-
-
-def _labels(what: str, array: Array) -> Integers:
-    if array.ndim != 1:
-        raise ConfigError(f"{what} must have shape [n], got {array.shape}; save one class number for each sample")
-    if array.dtype.kind not in "iu":
-        raise ConfigError(f"{what} must be whole numbers of an integer type, got {array.dtype}; convert it to int64")
-    labels = array.astype(np.int64)
-    if labels.min(initial=0) < 0:
-        raise ConfigError(f"{what} must be 0 or more, got {labels.min()}; number the classes from 0")
-    return labels

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from scarlet.arrays import Inputs
 from scarlet.data.datasets import DATASETS, load_public, present_source
 from scarlet.data.images import is_image, resized
-from scarlet.data.samples import Inputs, fingerprint
+from scarlet.data.samples import fingerprint
 from scarlet.data.source import Shape
 from scarlet.errors import ConfigError
 
@@ -69,12 +70,12 @@ def _inputs(name: str, data_dir: Path, shape: Shape | None, size: int | None) ->
     if wanted is None:
         raise ConfigError(f"shape must be given for {name}, whose images differ in size; use such as --shape 3,64,64")
     if wanted != own and not is_image(wanted):
-        raise ConfigError(f"shape must be C,H,W with 1 or 3 channels, got {wanted}; use such as --shape 3,64,64")
+        raise ConfigError(f"shape must be C,H,W with 1 or 3 channels, got {list(wanted)}; use such as --shape 3,64,64")
     stored = wanted if own is None else own
     inputs = load_public(name, data_dir, stored, size)
     if wanted != stored:
         if inputs.dtype != np.uint8 or not is_image(stored):
-            found = f"{inputs.dtype} of shape {stored}"
+            found = f"{inputs.dtype} of shape {list(stored)}"
             raise ConfigError(f"shape resizes images of bytes [C, H, W] only, and {name} is {found}; leave it out")
         inputs = resized(inputs, wanted)
     return inputs, _in_words(inputs, size, resized=wanted != own)

@@ -10,7 +10,11 @@ import numpy.typing as npt
 from numpy.random import Generator
 
 from scarlet.arrays import Index, Integers, Mask
+from scarlet.data.inputs import as_part
+from scarlet.data.samples import Part
+from scarlet.data.sites import Site
 from scarlet.errors import ConfigError
+from scarlet.rng import stream
 
 Floats = npt.NDArray[np.float64]
 
@@ -40,6 +44,36 @@ def partition(
         shares.append(_next_of_cycles(queues, handed, counts))
         handed += counts
     return shares
+
+
+def share_out(
+    train: object,
+    test: object,
+    *,
+    clients: int = 10,
+    alpha: float = 0.3,
+    samples_per_client: int | None = None,
+    test_per_client: int = 100,
+    share_images: bool = False,
+    seed: int = 0,
+) -> list[Site]:
+    """A simulated federation: a labelled dataset shared out among clients by a Dirichlet draw (see `partition`).
+
+    `train` and `test` are as in `Site`. Each client is tested on samples in the class proportions of its own.
+    """
+    pool, held_out = as_part(train, "train"), as_part(test, "test")
+    labels, test_labels = pool.labels, held_out.labels
+    classes = int(max(labels.max(initial=0), test_labels.max(initial=0))) + 1
+    rng = stream(seed, "data", purpose="partition")
+    shares = partition(labels, clients, alpha, rng, samples_per_client, shared=share_images)
+    counts = class_counts(labels, shares, classes)
+    rng = stream(seed, "data", purpose="test split")
+    tests = split_test(test_labels, counts / counts.sum(axis=1, keepdims=True), test_per_client, rng)
+    whole, whole_test = pool.arrays(), held_out.arrays()
+    return [
+        Site(train=Part(whole, own), test=Part(whole_test, own_test))
+        for own, own_test in zip(shares, tests, strict=True)
+    ]
 
 
 def split_test(test_labels: Integers, shares: Floats, per_client: int, rng: Generator) -> list[Index]:

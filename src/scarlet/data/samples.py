@@ -7,12 +7,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from scarlet.arrays import Array, Index, Integers
-
-# [n, ...]: bytes or float32 of any shape, such as images [n, C, H, W] or rows of a table [n, d]; or i64, such as tokens
-Inputs = npt.NDArray[np.uint8] | npt.NDArray[np.float32] | npt.NDArray[np.int64]
+from scarlet.arrays import Array, Index, Inputs, Integers
 
 
 class Labelled(NamedTuple):
@@ -44,7 +40,7 @@ class Part:
 
 
 def fingerprint(array: Array) -> str:
-    """Names the content of an array, its type and its order."""
+    """Names an array: its type, shape and content."""
     content = blake2b(f"{array.dtype.str}{array.shape}".encode(), digest_size=16)
     content.update(np.ascontiguousarray(array).data)
     return content.hexdigest()

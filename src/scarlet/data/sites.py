@@ -30,10 +30,10 @@ class Site:
     of images, `class/image`. Inputs are of any shape [n, ...]: images, rows of a table, sequences. Without `test` the
     client's accuracy is not measured.
 
-    `model` makes the client's model: a function without arguments, or the name of one of ours. `augment` changes a batch
-    of training inputs at random (it may draw from torch's generator, which is seeded for every client and round), and
-    `scale` turns any batch of inputs into what the model takes; by default bytes become [-1, 1]. What a site does not
-    say is as `run` says for all.
+    `model` makes the client's model: a function without arguments, or the name of one of ours. `augment` changes a
+    batch of training inputs at random (it may draw from torch's generator, which is seeded for every client and round),
+    and `scale` turns any batch of inputs into what the model takes; by default bytes become [-1, 1]. What a site does
+    not say is as `run` says for all.
 
     Random draws follow the site's `name`, and clients are numbered in the order of their names; by default a site is
     named for its position.

@@ -7,9 +7,8 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from scarlet.arrays import Index
+from scarlet.arrays import Index, Inputs
 from scarlet.data.private import PrivateSet, SplitSet
-from scarlet.data.samples import Inputs
 from scarlet.errors import ConfigError
 from scarlet.rng import draw, stream
 

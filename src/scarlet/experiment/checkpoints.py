@@ -14,15 +14,13 @@ from typing import Any
 
 from scarlet.arrays import Array
 from scarlet.errors import ConfigError, ScarletError
-from scarlet.models.registry import Weights
 from scarlet.protocol.server import Server
 from scarlet.protocol.state import pack, restore
 from scarlet.store import Folder, Snapshot, Store
-from scarlet.training.tensors import model_arrays, weights_of
 from scarlet.transport.transport import States
 from scarlet.wire.ledger import COLUMNS, Bytes
 
-FORMAT = 2  # of what a checkpoint holds; 1 had no number
+FORMAT = 3  # of what a checkpoint holds; it grows when an older one cannot be read any more
 # A part for the server, one for its model, one for each client, and one for what the server remembers of each client.
 _SERVER, _MODEL, _CLIENT, _OF_CLIENT = "server", "model", "client-", "server-of-client-"
 
@@ -63,10 +61,10 @@ class Checkpoints:
         ledger = {column: asdict(total) for column, total in server.ledger.total.items()}
         return Snapshot(server.state.round, {"format": FORMAT, "run": self._identity, "ledger": ledger}, parts)
 
-    def save(self, snapshot: Snapshot, weights: Weights) -> None:
+    def save(self, snapshot: Snapshot, model: Mapping[str, Array]) -> None:
         """Begin to write a snapshot with the server's model as it was then."""
         self.wait()
-        whole = replace(snapshot, parts={**snapshot.parts, _MODEL: model_arrays(weights)})
+        whole = replace(snapshot, parts={**snapshot.parts, _MODEL: model})
         self._pending = self._thread.submit(self._store.save, whole)
 
     def load(self) -> Checkpoint | None:
@@ -139,9 +137,9 @@ class Checkpoint:
         for column in COLUMNS:
             server.ledger.total[column] = Bytes(**totals[column])
 
-    def server_weights(self) -> Weights:
-        """The weights of the server's model."""
-        return weights_of(self.snapshot.parts[_MODEL])
+    def server_model(self) -> Mapping[str, Array]:
+        """The server's model, and what its optimiser remembers."""
+        return self.snapshot.parts[_MODEL]
 
     def clients(self) -> States:
         """The states of the clients that were ever asked."""

@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from scarlet.config import Config
-from scarlet.data.federated import Data
+from scarlet.data.sites import Augment, Scale, Site
 from scarlet.errors import ConfigError
 from scarlet.experiment.config_json import flatten, unflatten
-from scarlet.experiment.federation import prepare
+from scarlet.experiment.federation import NOTHING_GIVEN, Given, prepare
 from scarlet.experiment.round_log import Watcher
-from scarlet.experiment.run import run
+from scarlet.experiment.run import run_with
 from scarlet.experiment.run_directory import check_free, complete, finished, make, write_json, write_page
 from scarlet.methods.registry import check_method, entry_of
 from scarlet.models.registry import ModelFactory
 from scarlet.records import RunResult
+from scarlet.training.optimisers import MakeOptimizer, MakeSchedule
 
 PLAN = "comparison.json"  # the runs of a comparison, so that it can be resumed
 
@@ -37,15 +39,26 @@ def compare(
     config: Config,
     *,
     seeds: Sequence[int] = (0,),
-    out: Path | None = None,
-    data: Data | None = None,
-    model: ModelFactory | None = None,
+    sites: Sequence[Site] | None = None,
+    public: Any = None,
+    test: Any = None,
+    model: ModelFactory | str | None = None,
+    server_model: ModelFactory | str | None = None,
+    classes: int | None = None,
+    augment: Augment | Scale | None = None,
+    scale: Scale | None = None,
+    optimizer: MakeOptimizer | None = None,
+    schedule: MakeSchedule | None = None,
+    out: Path | str | None = None,
     watchers: Sequence[Watcher] = (),
 ) -> list[RunResult]:
     """Run each method under each seed; `methods` are config objects. Ctrl-C ends it with the results so far.
 
-    With `out`, it holds a directory for each run, a summary.json of all and a report.html over all.
+    With `out`, it holds a directory for each run, a summary.json of all and a report.html over all. What else can be
+    given is as in `run`.
     """
+    given = Given(sites, public, test, model, server_model, classes, augment, scale, optimizer, schedule)
+    out = None if out is None else Path(out)
     if not methods or not seeds:
         raise ConfigError("a comparison needs at least one method and one seed")
     if len(set(seeds)) < len(seeds):
@@ -61,10 +74,10 @@ def compare(
     ]
     if out is not None:
         check_free(out)
-        prepare(planned[0].config, data, model)  # a mistake in the options is refused before anything is written
+        prepare(planned[0].config, given)  # a mistake in the options is refused before anything is written
         plan = [{"directory": each.directory, **flatten(each.method, each.config)} for each in planned]
         write_json(make(out) / PLAN, {"runs": plan})
-    return run_all(planned, out, data, model, watchers)
+    return run_all(planned, out, given, watchers)
 
 
 def read_plan(out: Path, changed: Mapping[str, object]) -> list[Planned]:
@@ -83,8 +96,7 @@ def read_plan(out: Path, changed: Mapping[str, object]) -> list[Planned]:
 def run_all(
     planned: Sequence[Planned],
     out: Path | None,
-    data: Data | None = None,
-    model: ModelFactory | None = None,
+    given: Given = NOTHING_GIVEN,
     watchers: Sequence[Watcher] = (),
 ) -> list[RunResult]:
     """Run what was planned: in `out`, runs that are finished are kept, and one that has begun is resumed."""
@@ -94,9 +106,9 @@ def run_all(
         result = None if directory is None else finished(directory)
         if result is None:
             begun = directory is not None and directory.exists()
-            result = run(
-                each.method, each.config, out=directory, resume=begun, data=data, model=model, watchers=watchers
-            )
+            result = run_with(given, each.method, each.config, out=directory, resume=begun, watchers=watchers)
+            # The models of one run fit into memory; those of many need not.
+            result = replace(result, server=None, clients={})
         complete(result)
         results.append(result)
         if result.interrupted:

@@ -33,6 +33,12 @@ def flatten(method: object, config: Config) -> dict[str, object]:
     return {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
 
 
+def described(method: object) -> dict[str, object]:
+    """A method's name and its own options."""
+    assert is_dataclass(method) and not isinstance(method, type)
+    return {"method": entry_of(method).name, **asdict(method)}
+
+
 def identifying(flat: Mapping[str, object]) -> dict[str, object]:
     """The options that make a run what it is, without those that say only where it is computed."""
     return {name: value for name, value in flat.items() if name not in NOT_IDENTIFYING}
@@ -65,11 +71,11 @@ def from_file(name: str, hint: Any, value: object) -> Any:
     if type(value) is int and float in kinds:
         with suppress(OverflowError):
             return float(value)
-    if isinstance(value, list) and tuple in kinds and all(type(item) is int for item in value):
+    if isinstance(value, list) and tuple in kinds and all(_is_number(item, element_of(hint)) for item in value):
         return tuple(value)
     if type(value) in kinds:
         return value
-    raise _wrong(name, kinds, value)
+    raise _wrong(name, hint, value)
 
 
 def from_text(name: str, hint: Any, text: str) -> Any:
@@ -85,8 +91,19 @@ def from_text(name: str, hint: Any, text: str) -> Any:
             if kind in kinds:
                 return kind(text)
         if tuple in kinds:
-            return tuple(int(part) for part in text.split(","))
-    raise _wrong(name, kinds, text)
+            return tuple(element_of(hint)(part) for part in text.split(","))
+    raise _wrong(name, hint, text)
+
+
+def element_of(hint: Any) -> type:
+    """What a tuple of that type holds: int or float."""
+    parts = get_args(_plain(hint)) if get_origin(_plain(hint)) in (Union, UnionType) else [_plain(hint)]
+    of: type = next(get_args(part)[0] for part in parts if get_origin(part) is tuple)
+    return of
+
+
+def _is_number(value: object, of: type) -> bool:
+    return type(value) is int or (of is float and type(value) is float)
 
 
 def choices_of(hint: Any) -> tuple[str, ...]:
@@ -105,6 +122,8 @@ def _plain(hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
-def _wrong(name: str, kinds: list[type], value: object) -> ConfigError:
-    expected = " or ".join(_KINDS.get(kind, str(kind)) for kind in kinds if kind is not NoneType)
+def _wrong(name: str, hint: Any, value: object) -> ConfigError:
+    expected = " or ".join(_KINDS.get(kind, str(kind)) for kind in kinds_of(hint) if kind is not NoneType)
+    if tuple in kinds_of(hint) and element_of(hint) is float:
+        expected = "numbers with commas between, such as 0.3,0.7"
     return ConfigError(f"{name} must be {expected}, got {value!r}")

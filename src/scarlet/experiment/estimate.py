@@ -7,14 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
+from scarlet.data.samples import Labelled
 from scarlet.experiment.costs import play
 from scarlet.experiment.federation import Federation
+from scarlet.experiment.models import bytes_of
+from scarlet.models.registry import ModelFactory
 from scarlet.protocol.codec_registry import CODECS
 from scarlet.protocol.method import Method
 from scarlet.training.tensors import samples
-from scarlet.training.train import evaluate, fit
-from scarlet.transport.client_setup import client_bytes, clients_in_memory
+from scarlet.training.train import Training, evaluate, fit
+from scarlet.transport.client_setup import ClientSetup, client_bytes, clients_in_memory
 
 _PROCESS_BYTES = 300e6  # resident memory of a Python process that has torch loaded
 
@@ -40,42 +44,52 @@ class Estimate:
         )
 
 
-def estimate(method: Method, federation: Federation) -> Estimate:
-    """Time a few training steps of the real model, and play the protocol's messages without training."""
+def estimate(method: Method, federation: Federation, setup: ClientSetup) -> Estimate:
+    """Time a few training steps of the real models, and play the protocol's messages without training."""
     config = federation.config
-    size = sum(value.numel() for value in federation.factory().state_dict().values())
+    size = sum(value.numel() for value in federation.weights[federation.server].values())
     traffic = play(method, federation.agreement, config.rounds, config.codec, federation.participation, model_size=size)
     return Estimate(
-        seconds=_seconds(method, federation),
-        memory_bytes=_memory(method, federation),
+        seconds=_seconds(method, federation, setup),
+        memory_bytes=_memory(method, federation, setup),
         uplink_bytes=int(traffic.uplink.sum()),
         downlink_bytes=int(traffic.downlink.sum()),
         exact=not CODECS[config.codec].derives,
     )
 
 
-def _seconds(method: Method, federation: Federation) -> float:
+def _seconds(method: Method, federation: Federation, setup: ClientSetup) -> float:
     config, data = federation.config, federation.data
     assert config.public_per_round is not None
-    train, predict = _seconds_per_image(method, federation)
     labelled = config.public_per_round if method.uses_public else 0
     distilled = config.distil_epochs * labelled
-    client = (config.local_epochs * len(data.train[0]) + distilled) * train
-    client += labelled * predict + len(data.test[0]) * predict / config.eval_every
-    tested = len(data.private.test_labels) if method.server_learns else 0
-    server = distilled * train + tested * predict / config.eval_every
+    tested = sum(len(part) for part in data.test if part is not None) / len(data.test)
+    shares = np.bincount(federation.kind_of, minlength=len(setup.kinds)) / len(federation.kind_of)
+    client = 0.0
+    for share, kind in zip(shares.tolist(), setup.kinds, strict=True):
+        train, predict = _seconds_per_sample(kind.factory, kind.training, federation)
+        client += share * (config.local_epochs * data.samples_of_a_client() + distilled) * train
+        client += share * (labelled + tested / config.eval_every) * predict
+    server = 0.0
+    if method.server_learns:
+        own = federation.architectures[federation.server].factory
+        train, predict = _seconds_per_sample(own, federation.training(method), federation)
+        held_out = 0 if data.held_out is None else len(data.held_out)
+        server = distilled * train + held_out * predict / config.eval_every
     return config.rounds * (client * -(-federation.asked // federation.workers) + server)
 
 
-def _seconds_per_image(method: Method, federation: Federation) -> tuple[float, float]:
-    """Seconds of training and of prediction for one image, on one thread."""
-    config, private = federation.config, federation.data.private
-    model = federation.factory().to(config.device)
-    images, labels = private.train_images[: config.batch_size], private.train_labels[: config.batch_size]
-    batch = samples(images, labels, model, config.device)
-    one_epoch, rng = replace(federation.training(method), local_epochs=1), np.random.default_rng(0)
-    train = _seconds_of(lambda: fit(model, batch, one_epoch, rng))
-    predict = _seconds_of(lambda: evaluate(model, batch))
+def _seconds_per_sample(factory: ModelFactory, training: Training, federation: Federation) -> tuple[float, float]:
+    """Seconds of training and of prediction for one sample, on one thread."""
+    config = federation.config
+    with torch.random.fork_rng(devices=[]):
+        model = factory().to(config.device)
+        inputs, labels = federation.data.train[0].arrays()
+        batch = samples(Labelled(inputs[: config.batch_size], labels[: config.batch_size]), model, config.device)
+        one_epoch, rng = replace(training, local_epochs=1, schedule=None), np.random.default_rng(0)
+        optimisers = one_epoch.optimisers(model)
+        train = _seconds_of(lambda: fit(optimisers, batch, one_epoch, rng))
+        predict = _seconds_of(lambda: evaluate(model, batch, training.scale))
     return train / len(batch.labels), predict / len(batch.labels)
 
 
@@ -86,20 +100,19 @@ def _seconds_of(step: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _memory(method: Method, federation: Federation) -> float:
+def _memory(method: Method, federation: Federation, setup: ClientSetup) -> float:
     data, agreement, config, workers = federation.data, federation.agreement, federation.config, federation.workers
-    private = data.private
-    images = 2 * (private.train_images.nbytes + private.test_images.nbytes) + (1 + workers) * data.public.nbytes
-    if federation.engine.channels_last:  # the server's model reads copies
-        images += private.test_images.nbytes + data.public.nbytes
-    weights = federation.initial_weights()
-    each = client_bytes(method, agreement, config.codec, weights, data.bytes_of_a_client())
+    held_out = 0 if data.held_out is None else int(data.held_out.of.inputs.nbytes)
+    inputs = 2 * data.nbytes() + (1 + workers) * data.public.nbytes
+    if federation.architectures[federation.server].engine.channels_last:  # the server's model reads copies
+        inputs += held_out + data.public.nbytes
+    each = client_bytes(method, agreement, setup.kinds, data.bytes_of_a_client())
     ever_asked = min(agreement.clients, config.rounds * federation.asked)
     clients = max(workers, clients_in_memory(config.clients_in_memory, ever_asked, each))
-    indices = 8 * sum(len(share) for share in [*data.train, *data.test])
-    server = sum(int(value.nbytes) for value in weights.values())
+    indices = 8 * sum(len(part) for part in (*data.train, *data.test) if part is not None)
+    server = bytes_of(federation.weights[federation.server])
     server += 4 * agreement.public_size * (agreement.classes + 1)
-    return images + indices + clients * each + server + (1 + workers) * _PROCESS_BYTES
+    return inputs + indices + clients * each + server + (1 + workers) * _PROCESS_BYTES
 
 
 def _duration(seconds: float) -> str:

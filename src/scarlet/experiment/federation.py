@@ -1,34 +1,85 @@
-"""A federation made ready from a config: data shared out among the clients, a model, and how it is trained."""
+"""A federation made ready: who holds which data and which model, and how models are trained."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
+import cloudpickle
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from scarlet.arrays import DIGEST_BYTES
+from scarlet.arrays import Inputs
 from scarlet.config import Config, check_per_round
-from scarlet.data.datasets import default_data_dir, info, load_private, load_public, public_images
-from scarlet.data.federated import Data, FederatedData
-from scarlet.data.partition import class_counts, partition, split_test
+from scarlet.data.assemble import assemble, in_order
+from scarlet.data.datasets import (
+    PrivateSet,
+    SplitSet,
+    default_data_dir,
+    load_private,
+    load_public,
+    paired,
+    public_images,
+)
+from scarlet.data.federated import FederatedData
+from scarlet.data.inputs import as_part, as_public
+from scarlet.data.partition import share_out
+from scarlet.data.samples import Part
+from scarlet.data.sites import Augment, Scale, Site
 from scarlet.errors import ConfigError
+from scarlet.experiment.models import (
+    FROM_PYTHON,
+    Architecture,
+    Architectures,
+    check_one_architecture,
+    default_model,
+    named_models,
+)
 from scarlet.methods.registry import MakeMethod
-from scarlet.models.registry import ModelFactory, Weights, initial_weights, model_factory
+from scarlet.models.registry import ModelFactory, Weights, initial_weights
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Participation
-from scarlet.rng import stream
-from scarlet.training.engines.batched import clients_at_once
-from scarlet.training.engines.choice import Engine, choose
-from scarlet.training.train import Training
-from scarlet.transport.client_setup import ClientSetup, Evaluation
+from scarlet.training.engines.batched import check_stackable, clients_at_once
+from scarlet.training.optimisers import MakeOptimizer, MakeSchedule
+from scarlet.training.train import Training, scaled
+from scarlet.transport.client_setup import ClientSetup, Evaluation, Kind
 from scarlet.transport.fault_injection import FaultInjection
 from scarlet.transport.local import worker_count
 
 _PUBLIC_AT_MOST = 10_000  # the paper's public set; a config may ask for more
+_FEW = 4  # inputs on which a model is tried
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a caller gives from Python, for all clients unless a site says otherwise. None: as the config says."""
+
+    sites: Sequence[Site] | None = None
+    public: Any = None
+    test: Any = None
+    model: ModelFactory | str | None = None
+    server_model: ModelFactory | str | None = None
+    classes: int | None = None
+    augment: Augment | Scale | None = None
+    scale: Scale | None = None
+    optimizer: MakeOptimizer | None = None
+    schedule: MakeSchedule | None = None
+
+
+NOTHING_GIVEN = Given()
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """How the inputs of some clients, or of the server, are prepared."""
+
+    augment: Augment | Scale
+    scale: Scale
 
 
 @dataclass(frozen=True)
@@ -37,24 +88,22 @@ class Federation:
 
     config: Config  # nothing that follows from the data is None any more
     data: FederatedData
-    factory: ModelFactory
-    counts: npt.NDArray[np.int64]  # [K, classes]: training samples of each client and class
-    engine: Engine
+    counts: npt.NDArray[np.int64]  # [K, classes]: training samples of each client and class, before they were pooled
+    architectures: Sequence[Architecture]  # the server's and the clients'
+    server: int  # the place of the server's
+    kinds: Sequence[tuple[int, Preprocessing]]  # of clients: the place of their architecture, and their preprocessing
+    kind_of: npt.NDArray[np.int32]  # i32[K]: the kind of each client
+    preprocessing: Preprocessing  # the server's
+    given: Given
     workers: int
+    split_already: bool = False  # the clients came with their data, and nothing was shared out
+    terms: str = ""  # the method's name and options, as JSON
+    nonce: str = ""
 
-    @property
-    def agreement(self) -> Agreement:
-        """What server and clients must agree on."""
-        config = self.config
-        assert config.public_per_round is not None
-        return Agreement(
-            clients=len(self.data.train),
-            public_size=len(self.data.public),
-            public_per_round=config.public_per_round,
-            classes=self.data.private.classes,
-            seed=config.seed,
-            public=bytes.fromhex(self.data.public_fingerprint)[:DIGEST_BYTES],
-        )
+    @cached_property
+    def weights(self) -> list[Weights]:
+        """The weights that the models of each architecture start from."""
+        return [initial_weights(each.factory, self.config.seed) for each in self.architectures]
 
     @property
     def asked(self) -> int:
@@ -64,111 +113,273 @@ class Federation:
     def participation(self) -> Participation:
         return Participation(self.config.participation, min(self.config.min_answers, self.asked))
 
-    def training(self, method: Method) -> Training:
-        """How models are trained, on clients and on the server alike."""
+    @cached_property
+    def agreement(self) -> Agreement:
+        """What server and clients must agree on."""
         config = self.config
+        assert config.public_per_round is not None
+        return Agreement(
+            clients=len(self.data.train),
+            public_size=len(self.data.public),
+            public_per_round=config.public_per_round,
+            classes=self.data.classes,
+            seed=config.seed,
+            public=self.data.public_fingerprint,
+            method=self.terms,
+            codec=config.codec,
+            rounds=config.rounds,
+            nonce=self.nonce,
+        )
+
+    def training(self, method: Method, preprocessing: Preprocessing | None = None) -> Training:
+        """How models are trained; the server's, unless the preprocessing of a kind of client is given."""
+        config, prepared = self.config, preprocessing or self.preprocessing
         return Training(
             local_epochs=config.local_epochs,
             distil_epochs=config.distil_epochs,
             lr=config.lr if method.local_lr is None else method.local_lr,
             distil_lr=config.distil_lr,
             batch_size=config.batch_size,
-            augment=self.data.private.augment,
+            augment=prepared.augment,
             seed=config.seed,
+            scale=prepared.scale,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+            optimiser=self.given.optimizer,
+            schedule=self.given.schedule,
         )
 
-    def initial_weights(self) -> Weights:
-        """The weights that the server and all clients start from."""
-        return initial_weights(self.factory, self.config.seed)
-
-    def client_setup(self, method: Method, make: MakeMethod, weights: Weights) -> ClientSetup:
+    def client_setup(self, method: Method, make: MakeMethod) -> ClientSetup:
         """What the side of the clients must know; `make` makes the method in another process."""
-        config, shape = self.config, self.data.public.shape[1:]
-        batched = self.engine.name == "batched"
+        config = self.config
         return ClientSetup(
             method=make,
             agreement=self.agreement,
-            codec=config.codec,
-            factory=self.factory,
-            weights=weights,
-            training=self.training(method),
+            kinds=[self._kind(method, *each) for each in self.kinds],
+            kind_of=self.kind_of,
             device=config.device,
             evaluation=Evaluation(config.eval_every, config.rounds),
-            faults=FaultInjection(config.seed, len(self.data.train), config.dropout, config.hostile, config.attack),
+            faults=FaultInjection(
+                seed=config.seed,
+                clients=len(self.data.train),
+                dropout=config.dropout,
+                wipe=config.wipe,
+                abstain=config.abstain,
+                hostile=config.hostile,
+                attack=config.attack,
+            ),
             clients_in_memory=config.clients_in_memory,
-            clients_at_once=clients_at_once(self.factory, shape, config.batch_size) if batched else None,
         )
 
+    def model_of(self, client: int) -> str:
+        """The name of a client's architecture."""
+        return self.architectures[self.kinds[int(self.kind_of[client])][0]].name
 
-def load(config: Config) -> Data:
-    """The datasets that a config names; the last ones stay in memory, so that a comparison reads its files once."""
-    data_dir = config.data_dir if config.data_dir is not None else default_data_dir()
-    return _load(config.private, config.public, config.public_size, data_dir)
-
-
-@lru_cache(maxsize=1)
-def _load(private_name: str, public_name: str | None, public_size: int | None, data_dir: Path) -> Data:
-    private = load_private(private_name, data_dir)
-    public = public_name or info(private_name).public
-    assert public is not None  # load_private accepts only datasets that are paired with one
-    channels, height, width = private.train_images.shape[1:]
-    # The size is settled first, because the choice of images depends on it: asked for by name or by default, it must
-    # give the same images.
-    size = public_size or min(_PUBLIC_AT_MOST, public_images(public, data_dir))
-    return Data(private, load_public(public, data_dir, (channels, height, width), size))
+    def _kind(self, method: Method, place: int, preprocessing: Preprocessing) -> Kind:
+        its, training = self.architectures[place], self.training(method, preprocessing)
+        together = None
+        if its.engine.name == "batched":
+            few = some_inputs(self.data)
+            check_stackable(its.factory, few, training)
+            together = clients_at_once(its.factory, few, training)
+        least = min(each.cost for each in self.architectures)
+        cost = max(1, round(its.cost / least))
+        return Kind(its.name, its.factory, self.weights[place], training, cost, its.engine.channels_last, together)
 
 
 def prepare(
-    config: Config, data: Data | None = None, model: ModelFactory | None = None, *, pooled: bool = False
+    config: Config,
+    given: Given = NOTHING_GIVEN,
+    method: Method | None = None,
+    *,
+    terms: str = "",
+    nonce: str = "",
 ) -> Federation:
     """Load what was not given, share it out among the clients, and fill in what follows from it.
 
-    `pooled` then gives all of it to one client.
+    `method` says whether a public dataset is needed, whether one client holds all data, and whether all models must be
+    alike; None: the usual ones. `terms` and `nonce` are parts of the agreement.
     """
-    given = data is not None
-    data = data if data is not None else load(config)
-    _check(config, data, given=given)
-    private, size, shape = data.private, len(data.public), data.public.shape[1:]
-    per_round = config.public_per_round or max(1, round(size / 10))
-    check_per_round(per_round, size)
-    known = None if given else info(config.private)
-    name = config.model or (known.model if known else None)
-    if model is None and name is None:
-        raise ConfigError("model must be named, or given, for data of your own")
-    if model is None:
-        assert name is not None
-        model = model_factory(name, private.classes, (shape[0], shape[1], shape[2]))
-
-    rng = stream(config.seed, "data", purpose="partition")
-    shares = partition(
-        private.train_labels, config.clients, config.alpha, rng, config.samples_per_client, shared=config.share_images
+    sites, test, classes, class_names, augment = _sites(config, given)
+    sites = in_order(sites)
+    shape = as_part(sites[0].train, f"train of site {sites[0].name!r}").of.inputs.shape[1:]
+    needed = method is None or method.uses_public
+    public = _public(config, given, shape, needed=needed)
+    data = assemble(sites, public, test, classes, class_names)
+    counts = np.array([np.bincount(part.labels, minlength=data.classes) for part in data.train], np.int64)
+    prepared = Preprocessing(given.augment or augment, given.scale or scaled)
+    kinds, kind_of, found, server = _models(config, given, sites, data, prepared)
+    if method is not None and method.pooled:
+        data = data.pooled()
+        kinds, kind_of = [(server, prepared)], np.zeros(1, np.int32)
+    elif method is not None and method.uplink.sends_parameters:
+        check_one_architecture(found)
+    resolved = _resolved(config, given, counts, len(public), found, server)
+    workers = worker_count(config.workers, len(data.train), config.device)
+    if workers > 1 and (why := _cannot_be_sent(found, kinds, given)):
+        print(f"scarlet: running in one process, because {why}", flush=True)
+        workers = 1
+    return Federation(
+        config=resolved,
+        data=data,
+        counts=counts,
+        architectures=found,
+        server=server,
+        kinds=kinds,
+        kind_of=kind_of,
+        preprocessing=prepared,
+        given=given,
+        workers=workers,
+        split_already=given.sites is not None or isinstance(load(config), SplitSet),
+        terms=terms,
+        nonce=nonce,
     )
-    counts = class_counts(private.train_labels, shares, private.classes)
-    rng = stream(config.seed, "data", purpose="test split")
-    test = split_test(private.test_labels, counts / counts.sum(axis=1, keepdims=True), config.test_per_client, rng)
-    shared_out = FederatedData(private, data.public, shares, test)
-    engine = choose(config.engine, model, shape)
-    resolved = replace(
+
+
+def some_inputs(data: FederatedData) -> torch.Tensor:
+    """A few inputs of the first client."""
+    return torch.from_numpy(np.array(data.train[0].of.inputs[:_FEW]))
+
+
+def load(config: Config) -> PrivateSet | SplitSet:
+    """The private dataset that a config names; the last one stays in memory, so that a comparison reads it once."""
+    if config.private == FROM_PYTHON:
+        raise ConfigError("private was given from Python, and is not in a file; run or resume it from Python")
+    return _load_private(config.private, _data_dir(config), config.image_size)
+
+
+_load_private = lru_cache(maxsize=1)(load_private)
+_load_public = lru_cache(maxsize=1)(load_public)
+
+
+def _data_dir(config: Config) -> Path:
+    return config.data_dir if config.data_dir is not None else default_data_dir()
+
+
+def _sites(
+    config: Config, given: Given
+) -> tuple[Sequence[Site], Part | None, int | None, tuple[str, ...] | None, Augment]:
+    """The clients, what the server is tested on, the classes with their names, and the usual augmentation."""
+    test = None if given.test is None else as_part(given.test, "test")
+    if given.sites is not None:
+        return given.sites, test, given.classes, None, Augment()
+    loaded = load(config)
+    classes = given.classes or loaded.classes
+    if isinstance(loaded, SplitSet):
+        return loaded.sites, test, classes, loaded.class_names, Augment()
+    sites = share_out(
+        loaded.train,
+        loaded.test,
+        clients=config.clients,
+        alpha=config.alpha,
+        samples_per_client=config.samples_per_client,
+        test_per_client=config.test_per_client,
+        share_images=config.share_images,
+        seed=config.seed,
+    )
+    if test is None and sites[0].test is not None:
+        test = Part(sites[0].test.of)
+    return sites, test, classes, loaded.class_names, loaded.augment
+
+
+def _public(config: Config, given: Given, shape: tuple[int, ...], *, needed: bool) -> Inputs:
+    if given.public is not None:
+        public = as_public(given.public)
+        if config.public_size not in (None, len(public)):
+            raise ConfigError(f"public_size is {config.public_size} but the public inputs given are {len(public)}")
+        return public
+    known = None if given.sites is not None else paired(config.private)
+    name = config.public or (None if known is None else known.public)
+    if name is not None and name != FROM_PYTHON:
+        # The size is settled first, because the choice of images depends on it: asked for by name or by default, it
+        # must give the same images.
+        size = config.public_size or min(_PUBLIC_AT_MOST, public_images(name, _data_dir(config)))
+        return _load_public(name, _data_dir(config), shape, size)
+    if needed:
+        raise ConfigError(
+            "public must be given, the unlabelled dataset whose soft-labels are exchanged: arrays or a Dataset from "
+            "Python, or a name, npz:FILE or folder:PATH"
+        )
+    return np.empty((0, *shape), np.float32)
+
+
+def _models(
+    config: Config, given: Given, sites: Sequence[Site], data: FederatedData, usual: Preprocessing
+) -> tuple[list[tuple[int, Preprocessing]], npt.NDArray[np.int32], list[Architecture], int]:
+    """The kinds of clients, the kind of each, all architectures, and the place of the server's."""
+    found = Architectures(config.engine, data.classes, some_inputs(data))
+    models = _model_of_each(config, given, sites, data.train[0].of.inputs.shape[1:])
+    named = (*config.models, models[0])[0]
+    first: ModelFactory | str = given.server_model or config.server_model or given.model or named
+    server = found.place(first, usual.scale, "the server")
+    kinds: dict[tuple[int, int, int], int] = {}  # architecture, and the identities of augmentation and scaling
+    listed: list[tuple[int, Preprocessing]] = []
+    kind_of = np.empty(len(sites), np.int32)
+    for number, (site, model) in enumerate(zip(sites, models, strict=True)):
+        own = Preprocessing(site.augment or usual.augment, site.scale or usual.scale)
+        place = found.place(model, own.scale, f"site {site.name!r}")
+        key = place, id(own.augment), id(own.scale)
+        if key not in kinds:
+            kinds[key] = len(listed)
+            listed.append((place, own))
+        kind_of[number] = kinds[key]
+    return listed, kind_of, found.all, server
+
+
+def _model_of_each(
+    config: Config, given: Given, sites: Sequence[Site], shape: tuple[int, ...]
+) -> list[ModelFactory | str]:
+    """The model of each client: its own, or the one given for all, or one of those that the config names."""
+    if given.model is None and any(site.model is None for site in sites):
+        known = None if given.sites is not None else paired(config.private)
+        usual = None if known is None else known.model
+        names = config.models or [usual or default_model(shape)]
+        others: Sequence[ModelFactory | str] = named_models(names, config.model_shares, len(sites), config.seed)
+    else:
+        others = [given.model or ""] * len(sites)  # only used where it is given
+    return [site.model or other for site, other in zip(sites, others, strict=True)]
+
+
+def _resolved(
+    config: Config,
+    given: Given,
+    counts: npt.NDArray[np.int64],
+    public_size: int,
+    found: Sequence[Architecture],
+    server: int,
+) -> Config:
+    """The config with what follows from the data and from what was given."""
+    clients, own = len(counts), given.sites is not None
+    per_round = config.public_per_round or max(1, round(public_size / 10))
+    if public_size:
+        check_per_round(per_round, public_size)
+    known, names = None if own else paired(config.private), [each.name for each in found]
+    public = config.public or (None if known is None else known.public)
+    apart = given.server_model is not None or config.server_model is not None
+    from_names = bool(config.models) and all(name in names for name in config.models)
+    engines = {each.engine.name for each in found}
+    return replace(
         config,
-        public=config.public or (known.public if known else "given"),
-        public_size=size,
+        private=FROM_PYTHON if own else config.private,
+        public=FROM_PYTHON if given.public is not None else public,
+        clients=clients,
+        min_answers=min(config.min_answers, Participation(config.participation).asked(clients)),
+        public_size=public_size or None,
         public_per_round=per_round,
-        samples_per_client=len(shares[0]),
-        model=name or "given",
-        engine=engine.name,
+        samples_per_client=round(counts.sum() / clients),
+        model=config.model if from_names else ",".join(names),
+        server_model=names[server] if apart else None,
+        engine=engines.pop() if len(engines) == 1 else config.engine,
     )
-    federated = shared_out.pooled() if pooled else shared_out
-    workers = worker_count(config.workers, len(federated.train), config.device)
-    return Federation(resolved, federated, engine.applied_to(model), counts, engine, workers)
 
 
-def _check(config: Config, data: Data, *, given: bool) -> None:
-    """Raise ConfigError unless all images can go through one model."""
-    private = data.private
-    for images in (private.train_images, private.test_images, data.public):
-        if images.dtype not in (np.uint8, np.float32) or images.shape[1:] != private.train_images.shape[1:]:
-            raise ConfigError(
-                f"images must all be uint8 or float32 of one shape [n, C, H, W], got {images.dtype} {images.shape}"
-            )
-    if given and config.public_size not in (None, len(data.public)):
-        raise ConfigError(f"public_size is {config.public_size} but the public images given are {len(data.public)}")
+def _cannot_be_sent(
+    found: Sequence[Architecture], kinds: Sequence[tuple[int, Preprocessing]], given: Given
+) -> str | None:
+    """Why worker processes cannot be sent a function that the caller gave; None if they can."""
+    functions = [each.factory for each in found], list(kinds), given.optimizer, given.schedule
+    try:
+        cloudpickle.dumps(functions)
+    except Exception as error:  # whatever a closure holds
+        return f"a function that was given cannot be sent to another one ({type(error).__name__}: {error})"
+    return None

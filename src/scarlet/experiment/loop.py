@@ -8,7 +8,7 @@ from collections import Counter
 
 from scarlet.errors import ScarletError
 from scarlet.experiment.checkpoints import Checkpoints
-from scarlet.experiment.round_log import RoundLog, record_of
+from scarlet.experiment.round_log import RoundLog
 from scarlet.protocol.server import ClosedRound, Server
 from scarlet.training.server_model import ServerModel
 from scarlet.transport.client_setup import Evaluation
@@ -48,7 +48,7 @@ def run_rounds(
             snapshot = checkpoints.snapshot(server, changed, states)
             changed = set()
         learned = learner.finish(measure=server.method.server_learns and evaluation.due(closed.round))
-        log.add(record_of(closed, ledger, failures), ledger.copy(), learned, snapshot)
+        log.add(closed, ledger, failures, learned, snapshot)
     log.finish()
 
 

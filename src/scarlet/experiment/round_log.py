@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from scarlet.arrays import Array
 from scarlet.experiment.checkpoints import Checkpoints
 from scarlet.experiment.estimate import Estimate
 from scarlet.experiment.federation import Federation
-from scarlet.models.registry import Weights
+from scarlet.experiment.result import Result
 from scarlet.protocol.server import ClosedRound
-from scarlet.records import RoundRecord, RunResult
+from scarlet.records import RoundRecord
 from scarlet.store import Snapshot
 from scarlet.training.server_model import Learned
 from scarlet.wire.ledger import Ledger
+
+Metrics = Mapping[int, Mapping[str, float]]  # client -> its metrics in a round
 
 
 class Watcher(Protocol):
@@ -25,10 +28,10 @@ class Watcher(Protocol):
 
     def start(self, config: Mapping[str, object], federation: Federation, expected: Estimate) -> None: ...
 
-    def round(self, record: RoundRecord, ledger: Ledger) -> None: ...
+    def round(self, record: RoundRecord, ledger: Ledger, clients: Metrics) -> None:
+        """`clients` has what each client reported."""
 
-    def finish(self, result: RunResult, weights: Weights | None) -> None:
-        """`weights` are those of the server's model, if the method has one."""
+    def finish(self, result: Result) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class _Closed:
 
     record: RoundRecord
     ledger: Ledger  # as of its end
+    clients: Metrics
     learned: Future[Learned]
     snapshot: Snapshot | None  # to be saved
 
@@ -49,9 +53,16 @@ class RoundLog:
     server's model still has to learn then counts to the next round, and after the last round to that one.
     """
 
-    def __init__(self, watchers: Sequence[Watcher], checkpoints: Checkpoints | None, weights: Weights) -> None:
+    def __init__(
+        self,
+        watchers: Sequence[Watcher],
+        checkpoints: Checkpoints | None,
+        model: Mapping[str, Array],
+        model_of: Callable[[int], str] | None = None,
+    ) -> None:
         self.records: list[RoundRecord] = []
-        self.weights = weights  # of the server's model after the last round that was written
+        self.model = model  # the server's after the last round that was written, and what its optimiser remembers
+        self._model_of = model_of  # client -> the name of its model; None: all have the same
         self._watchers = watchers
         self._checkpoints = checkpoints
         self._closed: _Closed | None = None  # closed but not written
@@ -61,10 +72,20 @@ class RoundLog:
         """The first round begins."""
         self._elapsed()
 
-    def add(self, record: RoundRecord, ledger: Ledger, learned: Future[Learned], snapshot: Snapshot | None) -> None:
+    def add(
+        self,
+        closed: ClosedRound,
+        ledger: Ledger,
+        failures: Mapping[str, int],
+        learned: Future[Learned],
+        snapshot: Snapshot | None,
+    ) -> None:
         """Take in a round that is closed."""
         self.write()
-        self._closed = _Closed(record, ledger, learned, snapshot)
+        record = record_of(closed, ledger, failures)
+        if self._model_of is not None:
+            record = replace(record, accuracy_by_model=_by_model(closed.reports, self._model_of))
+        self._closed = _Closed(record, ledger.copy(), closed.reports, learned, snapshot)
         self.write_if_learned()
         if self._closed is not None:
             self._closed = replace(self._closed, record=replace(record, seconds=self._elapsed()))
@@ -91,17 +112,26 @@ class RoundLog:
         accuracy, loss = learned.measured or (None, None)
         seconds = now.record.seconds or self._elapsed()
         record = replace(now.record, server_accuracy=accuracy, server_loss=loss, seconds=seconds)
-        self.weights = learned.weights
+        self.model = learned.arrays
         self.records.append(record)
         for watcher in self._watchers:
-            watcher.round(record, now.ledger)
+            watcher.round(record, now.ledger, now.clients)
         if self._checkpoints is not None and now.snapshot is not None:
-            self._checkpoints.save(now.snapshot, learned.weights)
+            self._checkpoints.save(now.snapshot, learned.arrays)
 
     def _elapsed(self) -> float:
         """Seconds since this was asked last."""
         before, self._last = self._last, time.perf_counter()
         return self._last - before
+
+
+def _by_model(reports: Metrics, model_of: Callable[[int], str]) -> dict[str, float]:
+    """The mean accuracy of the clients that have each model."""
+    found: dict[str, list[float]] = {}
+    for client in sorted(reports):
+        if "accuracy" in reports[client]:
+            found.setdefault(model_of(client), []).append(reports[client]["accuracy"])
+    return {name: math.fsum(values) / len(values) for name, values in sorted(found.items())}
 
 
 def record_of(closed: ClosedRound, ledger: Ledger, failures: Mapping[str, int]) -> RoundRecord:
@@ -135,4 +165,5 @@ def record_of(closed: ClosedRound, ledger: Ledger, failures: Mapping[str, int]) 
         rejections=dict(closed.rejections),
         seconds=0.0,
         failures=dict(failures),
+        abstained=sum("abstains" in each for each in closed.reports.values()),
     )

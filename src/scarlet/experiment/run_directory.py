@@ -1,4 +1,7 @@
-"""The directory of a run: config.json, metrics.jsonl, ledger.csv, summary.json, weights, partition.svg, report.html."""
+"""The directory of a run.
+
+config.json, agreement.json, metrics.jsonl, ledger.csv, clients.csv, summary.json, models, partition.svg, report.html
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from scarlet.data.partition_figure import partition_figure
 from scarlet.errors import ConfigError, DataError, ScarletError
+from scarlet.experiment.cards import save_models
 from scarlet.methods.registry import METHODS
 from scarlet.records import RoundRecord, RunResult
 from scarlet.wire.ledger import COLUMNS, Ledger
@@ -19,8 +23,10 @@ from scarlet.wire.ledger import COLUMNS, Ledger
 if TYPE_CHECKING:  # loading torch would make `scarlet report` slow
     from scarlet.experiment.estimate import Estimate
     from scarlet.experiment.federation import Federation
-    from scarlet.models.registry import Weights
+    from scarlet.experiment.result import Result
+    from scarlet.experiment.round_log import Metrics
 
+_CLIENT_COLUMNS = ("round", "client", "name", "model", "accuracy", "loss")
 _NUMBER = (int, float)
 _RECORDED = {field.name: dict if field.default_factory is dict else _NUMBER for field in fields(RoundRecord)}
 
@@ -68,6 +74,13 @@ def finished(directory: Path) -> RunResult | None:
     return None if result.interrupted else result
 
 
+def page_about(results: Sequence[RunResult], partition_svg: str | None = None) -> str:
+    """The page about some runs."""
+    from scarlet.report.page import render  # plotly is slow to load, and only needed here
+
+    return render(results, partition_svg=partition_svg)
+
+
 def write_page(results: Sequence[RunResult], directory: Path) -> None:
     """Write report.html about some runs, with the data partition of the first."""
     from scarlet.report.page import write_report  # plotly is slow to load, and only needed here
@@ -90,18 +103,32 @@ class RunDirectory:
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
         self.path = path if resume else check_free(path)
+        self._federation: Federation | None = None
+        self._accuracies: dict[int, float] = {}  # of each client, when it was measured last
+
+    def nonce(self) -> str | None:
+        """What tells this run from others that agree in all else, if it has begun."""
+        path = self.path / "agreement.json"
+        return str(_read_object(path).get("nonce", "")) if path.exists() else None
 
     def start(self, config: Mapping[str, object], federation: Federation, expected: Estimate) -> None:
         """Write what does not change in the course of the run, unless a resumed run has written it before."""
         make(self.path)
+        self._federation = federation
         if not (self.path / "config.json").exists():
             write_json(self.path / "config.json", config)
+        agreement = federation.agreement
+        write_json(self.path / "agreement.json", {"digest": agreement.digest.hex(), **asdict(agreement)})
         (self.path / "metrics.jsonl").touch()
+        if not (self.path / "clients.csv").exists():
+            _replace(self.path / "clients.csv", [",".join(_CLIENT_COLUMNS)])
         if not (self.path / "ledger.csv").exists():
             columns = [f"{column}_{part}" for column in COLUMNS for part in ("payload", "frame")]
             _replace(self.path / "ledger.csv", [",".join(["round", "client", *columns])])
         if not (self.path / "partition.svg").exists():
-            title = f"{federation.data.private.name}, alpha = {federation.config.alpha}, seed {federation.config.seed}"
+            title = f"{federation.config.private}, alpha = {federation.config.alpha}, seed {federation.config.seed}"
+            if federation.split_already:
+                title = f"{len(federation.counts)} clients"
             partition_figure(federation.counts, self.path / "partition.svg", title)
 
     def rewind(self, round: int) -> list[RoundRecord]:
@@ -111,17 +138,12 @@ class RunDirectory:
         if len(lines) < round:
             raise DataError(f"{metrics} has {len(lines)} of the {round} rounds before the checkpoint; run anew")
         _replace(metrics, lines)
-        ledger = self.path / "ledger.csv"
-        header, *rows = _lines(ledger) or [""]
-        numbers = [row.partition(",")[0] for row in rows]
-        if not header.startswith("round,") or not all(number.isdecimal() for number in numbers):
-            raise DataError(f"{ledger} is damaged: each line must begin with the number of a round; run anew")
-        kept = [row for row, number in zip(rows, numbers, strict=True) if int(number) <= round]
-        _replace(ledger, [header, *kept])
+        for name in ("ledger.csv", "clients.csv"):
+            _rewind_table(self.path / name, round)
         return _records(metrics, lines)
 
-    def round(self, record: RoundRecord, ledger: Ledger) -> None:
-        """Append a round to metrics.jsonl, and its bytes for each client to ledger.csv."""
+    def round(self, record: RoundRecord, ledger: Ledger, clients: Metrics) -> None:
+        """Append a round to metrics.jsonl, and of each client its bytes to ledger.csv and accuracy to clients.csv."""
         try:
             with (self.path / "metrics.jsonl").open("a") as file:
                 file.write(json.dumps(asdict(record)) + "\n")
@@ -130,20 +152,40 @@ class RunDirectory:
                 for client, columns in sorted(ledger.by_client().items()):
                     counts = [n for name in COLUMNS for n in (columns[name].payload, columns[name].frame)]
                     rows.writerow([record.round, client, *counts])
+            self._write_accuracies(record.round, clients)
         except OSError as error:
             remedy = f"make room, then run 'scarlet resume {self.path}'"
             raise ScarletError(f"cannot write to {self.path}: {error.strerror}; {remedy}") from error
 
-    def finish(self, result: RunResult, weights: Weights | None) -> None:
-        """Write the server's weights, then the summary, which makes a run a finished one, and the page about it."""
-        from safetensors.torch import save
+    def _write_accuracies(self, round: int, clients: Metrics) -> None:
+        federation = self._federation
+        assert federation is not None, "a run is started before its first round"
+        measured = {number: clients[number] for number in sorted(clients) if "accuracy" in clients[number]}
+        self._accuracies |= {number: metrics["accuracy"] for number, metrics in measured.items()}
+        if not measured:
+            return
+        with (self.path / "clients.csv").open("a", newline="") as file:
+            rows = csv.writer(file, lineterminator="\n")
+            for number, metrics in measured.items():
+                own = federation.data.names[number], federation.model_of(number)
+                rows.writerow([round, number, *own, metrics["accuracy"], metrics.get("loss", "")])
 
-        if weights is not None:
-            content = save({name: value.cpu().contiguous() for name, value in weights.items()})
-            (self.path / "server.safetensors").write_bytes(content)
+    def finish(self, result: Result) -> None:
+        """Write the models, then the summary, which makes a run a finished one, and the page about it."""
+        assert self._federation is not None, "a run is started before it is finished"
+        save_models(result, self._federation, self._accuracies, self.path)
         (self.path / "report.html").unlink(missing_ok=True)  # of the run as it was when it was interrupted
         write_json(self.path / "summary.json", {"method": result.method, "title": result.title, **result.summary})
         write_page([result], self.path)
+
+
+def _rewind_table(path: Path, round: int) -> None:
+    """Remove the rows of a table whose round comes after a checkpoint."""
+    header, *rows = _lines(path) or [""]
+    numbers = [row.partition(",")[0] for row in rows]
+    if not header.startswith("round,") or not all(number.isdecimal() for number in numbers):
+        raise DataError(f"{path} is damaged: each line must begin with the number of a round; run anew")
+    _replace(path, [header, *(row for row, number in zip(rows, numbers, strict=True) if int(number) <= round)])
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:

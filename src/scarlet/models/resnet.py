@@ -63,16 +63,16 @@ class ResNet(nn.Module):
         return pooled
 
 
-def resnet20(classes: int, channels: int = 3, size: int = 32) -> nn.Module:
+def resnet20(classes: int, shape: tuple[int, int, int] = (3, 32, 32)) -> nn.Module:
     """ResNet-20 for 32-pixel images, shortcuts without parameters: 0.27 M parameters with ten classes."""
-    return ResNet(classes, channels, (16, 32, 64), 3, projection=False)
+    return ResNet(classes, shape[0], (16, 32, 64), 3, projection=False)
 
 
-def resnet32(classes: int, channels: int = 3, size: int = 32) -> nn.Module:
+def resnet32(classes: int, shape: tuple[int, int, int] = (3, 32, 32)) -> nn.Module:
     """ResNet-32 for 32-pixel images, shortcuts without parameters: 0.46 M parameters with ten classes."""
-    return ResNet(classes, channels, (16, 32, 64), 5, projection=False)
+    return ResNet(classes, shape[0], (16, 32, 64), 5, projection=False)
 
 
-def resnet18(classes: int, channels: int = 3, size: int = 64) -> nn.Module:
+def resnet18(classes: int, shape: tuple[int, int, int] = (3, 64, 64)) -> nn.Module:
     """ResNet-18 with a 3x3 stem and no pooling before the first stage, as suits 64-pixel images: 11.2 M parameters."""
-    return ResNet(classes, channels, (64, 128, 256, 512), 2, projection=True)
+    return ResNet(classes, shape[0], (64, 128, 256, 512), 2, projection=True)

@@ -27,6 +27,7 @@ class ClientState:
     downlink: Any  # the state of each slot's client side
     uplink: Any
     prepared: Prepared | None = None  # what the method's filter had it work out once; None: not yet
+    abstains: int = 0  # rounds in which it learns but sends no soft-labels, because it lost its model
     answered: bytes = b""  # a hash of the last downlink that it answered
     reply: list[bytes] = field(default_factory=list)  # the answer to that
 
@@ -39,8 +40,7 @@ class Client:
     """
 
     def __init__(self, number: int, method: Method, agreement: Agreement, codec: Codec) -> None:
-        self.number, self.method, self.codec = number, method, codec
-        self.public = agreement.public  # the fingerprint of the public dataset that this client holds
+        self.number, self.method, self.agreement, self.codec = number, method, agreement, codec
         self._downlink = method.downlink.client(agreement, codec)
         self._uplink = method.uplink.client(agreement, codec)
         self._state = ClientState(self._downlink.state, self._uplink.state)
@@ -83,8 +83,12 @@ class Client:
     def reply(self, job: Job, result: Result) -> list[bytes]:
         """The answer to a job, and the metrics in a message of their own."""
         labels = self.method.filter(Labels(job.request, result.value), self.state.prepared or {})
-        answer = self._uplink.answer(job, labels, result)
         metrics = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
+        if self.state.abstains:
+            labels = Labels(labels.index[:0], labels.value[:0])
+            metrics["abstains"] = float(self.state.abstains)
+            self.state.abstains -= 1
+        answer = self._uplink.answer(job, labels, result)
         self.state.answered = job.downlink
         self.state.reply = [answer, self.codec.encode(Report(job.round, job.attempt, self.number, metrics))]
         return self.state.reply
@@ -101,16 +105,16 @@ class Client:
             raise MessageError(f"client {self.number} was sent {names}, not a Broadcast and what goes with it")
 
     def _check(self, broadcast: Broadcast, messages: Sequence[Message]) -> None:
-        """Raise MessageError unless all messages are this client's and of one round, and its public set is the same."""
+        """Raise MessageError unless all messages are this client's and of one round, and of its experiment."""
         who = f"client {self.number}"
         for message in messages:
             if (message.round, message.attempt) != (broadcast.round, broadcast.attempt):
                 raise MessageError(f"{who} was sent parts of different rounds")
             if message.client not in (self.number, EVERYBODY):
                 raise MessageError(f"{who} was sent a {type(message).__name__} that is not meant for it")
-        if broadcast.public != self.public:
+        if broadcast.agreement != self.agreement.digest:
             raise MessageError(
-                f"{who} holds another public dataset ({self.public.hex()}) than the server "
-                f"({broadcast.public.hex()}); give both the same files",
-                "other public set",
+                f"{who} takes part in experiment {self.agreement.digest.hex()}, and the downlink is of "
+                f"{broadcast.agreement.hex()}; start it with the server's agreement and public dataset",
+                "other experiment",
             )

@@ -74,7 +74,7 @@ class Broadcast:
     request: Index  # i64[r], ascending: I_req^t
     sync: Sync | None  # of the round before; None in the first round, or where each client is taught by itself
     digest: bytes  # of the labels taught in the round before
-    public: bytes  # the fingerprint of the public dataset, which everybody must hold alike
+    agreement: bytes  # a digest of what everybody agreed on, the public dataset included
     stamps: int = 0  # a checksum of the stamps that the sync begins with, where clients derive them
     client: int = EVERYBODY
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from scarlet.arrays import Array, Images, Index, Labels
+from scarlet.arrays import Array, Index, Inputs, Labels
 from scarlet.errors import ConfigError
 from scarlet.protocol.aggregation import Aggregate
 from scarlet.protocol.downlink.shared import Shared
@@ -23,7 +23,7 @@ Prepared = Mapping[str, Array]
 class Filter(Protocol):
     """Which of its soft-labels a client sends."""
 
-    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Prepared:
+    def prepare(self, private: Inputs, public: Inputs, rng: np.random.Generator) -> Prepared:
         """What the client works out once, before its first answer, and keeps."""
 
     def __call__(self, labels: Labels, prepared: Prepared) -> Labels: ...
@@ -32,7 +32,7 @@ class Filter(Protocol):
 class Everything:
     """A client answers every sample that is requested."""
 
-    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Prepared:
+    def prepare(self, private: Inputs, public: Inputs, rng: np.random.Generator) -> Prepared:
         return {}
 
     def __call__(self, labels: Labels, prepared: Prepared) -> Labels:

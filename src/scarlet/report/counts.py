@@ -35,10 +35,10 @@ COUNTS = (
 def counted(run: RunResult, count: Count) -> RunResult:
     """The run, with these bytes counted as its traffic."""
     rounds, extra = [], 0
-    for record in run.rounds:
+    for record in run.records:
         up = record.uplink_bytes + sum(getattr(record, column) for column in count.up)
         down = record.downlink_bytes + sum(getattr(record, column) for column in count.down)
         extra += up + down - record.uplink_bytes - record.downlink_bytes
         cumulative = record.cumulative_bytes + extra
         rounds.append(replace(record, uplink_bytes=up, downlink_bytes=down, cumulative_bytes=cumulative))
-    return replace(run, rounds=rounds)
+    return replace(run, records=rounds)

@@ -46,7 +46,7 @@ def measured(record: RoundRecord, quantity: str) -> float | None:
 
 def curve(runs: Sequence[RunResult], quantity: str) -> Curve:
     """Align the runs by round and average over seeds."""
-    rounds = sorted({record.round for run in runs for record in run.rounds})
+    rounds = sorted({record.round for run in runs for record in run.records})
     value = _aligned(runs, quantity, rounds)
     mean = _mean(value)
     seeds = np.isfinite(value).sum(axis=0)
@@ -65,7 +65,7 @@ def _aligned(runs: Sequence[RunResult], quantity: str, rounds: Sequence[int]) ->
     position = {number: column for column, number in enumerate(rounds)}
     value = np.full((len(runs), len(rounds)), np.nan)
     for row, run in enumerate(runs):
-        for record in run.rounds:
+        for record in run.records:
             found = measured(record, quantity)
             if found is not None:
                 value[row, position[record.round]] = found

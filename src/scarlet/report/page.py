@@ -16,7 +16,7 @@ from scarlet.report.counts import COUNTS, PAYLOAD, Count, counted
 from scarlet.report.figures import draw, stroke
 from scarlet.report.panels import ROUND_BY_ROUND, TRADE_OFF, Panel
 from scarlet.report.summary import summarise
-from scarlet.report.tables import options_table, sentence, summary_table
+from scarlet.report.tables import models_table, options_table, sentence, summary_table
 from scarlet.report.variants import Variant, group
 
 # The browser itself refuses whatever is not in the file.
@@ -26,7 +26,7 @@ BORDERS = {"solid": "solid", "dash": "dashed", "dot": "dotted"}
 
 def write_report(runs: Sequence[RunResult], path: Path, *, partition_svg: str | None = None) -> None:
     """Write one HTML page that compares the runs and opens from disk without a network."""
-    page = "\n".join(_page({count: group([counted(run, count) for run in runs]) for count in COUNTS}, partition_svg))
+    page = render(runs, partition_svg=partition_svg)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,6 +37,11 @@ def write_report(runs: Sequence[RunResult], path: Path, *, partition_svg: str | 
             aside.unlink(missing_ok=True)
     except OSError as error:
         raise ScarletError(f"cannot write {path} ({error.strerror}); choose another place") from error
+
+
+def render(runs: Sequence[RunResult], *, partition_svg: str | None = None) -> str:
+    """The page as text."""
+    return "\n".join(_page({count: group([counted(run, count) for run in runs]) for count in COUNTS}, partition_svg))
 
 
 def _page(by_count: Mapping[Count, Sequence[Variant]], partition_svg: str | None) -> Iterator[str]:
@@ -64,9 +69,13 @@ def _page(by_count: Mapping[Count, Sequence[Variant]], partition_svg: str | None
     yield "<h2>Round by round</h2>"
     yield from _panels("rounds", ROUND_BY_ROUND, by_count)
     yield "</section>"
+    if by_model := models_table(variants):
+        yield "<h2>Accuracy by model</h2>"
+        yield '<p class="quiet">Mean accuracy of the clients that have each model: last rounds, all seeds.</p>'
+        yield f'<div class="scroll">\n{by_model}\n</div>'
     if partition_svg is not None:
         yield "<h2>Data partition</h2>\n<figure>"
-        yield "<figcaption>Private training images of each client and class.</figcaption>"
+        yield "<figcaption>Private training samples of each client and class.</figcaption>"
         # An SVG file starts with an XML declaration, which has no place within HTML.
         yield f'<div class="partition">{partition_svg[partition_svg.find("<svg") :]}</div>\n</figure>'
     yield "<details>\n<summary>Options</summary>"
@@ -78,7 +87,7 @@ def _page(by_count: Mapping[Count, Sequence[Variant]], partition_svg: str | None
 def _unfinished(variants: Sequence[Variant]) -> Iterator[str]:
     runs = [(variant.name, run) for variant in variants for run in variant.runs if run.interrupted]
     if runs:
-        names = ", ".join(f"{name} seed {run.seed} ({len(run.rounds)} rounds)" for name, run in runs)
+        names = ", ".join(f"{name} seed {run.seed} ({len(run.records)} rounds)" for name, run in runs)
         yield f"<p>Not finished, and shown up to their last round: {escape(names)}.</p>"
 
 

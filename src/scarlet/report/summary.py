@@ -116,7 +116,7 @@ def _total(run: RunResult, key: str, unit: float = 1.0) -> float | None:
 
 
 def _values(run: RunResult, key: str) -> list[float]:
-    return [value for record in run.rounds if (value := measured(record, key)) is not None]
+    return [value for record in run.records if (value := measured(record, key)) is not None]
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from statistics import fmean
 
+from scarlet.records import accuracy_by_model
 from scarlet.report.summary import Estimate, Row, Summary
 from scarlet.report.variants import Variant, differing, text
 
@@ -28,6 +30,22 @@ def summary_table(summary: Summary) -> str:
     head = "".join(f'<th scope="col">{cell}</th>' for cell in heads)
     body = "\n".join(_line(row) for row in summary.rows)
     return f'<table class="summary">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>'
+
+
+def models_table(variants: Sequence[Variant]) -> str | None:
+    """The accuracy of the clients of each model, a line for each method; None where all clients have the same."""
+    found = {variant.name: [accuracy_by_model(run.records) for run in variant.runs] for variant in variants}
+    models = dict.fromkeys(model for runs in found.values() for run in runs for model in run)
+    if not models:
+        return None
+    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in ("method", *models))
+    lines = []
+    for name, runs in found.items():
+        means = [[run[model] for run in runs if model in run] for model in models]
+        cells = "".join(f"<td>{_decimal(fmean(mean) if mean else None, 3)}</td>" for mean in means)
+        lines.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
+    body = "\n".join(lines)
+    return f'<table class="models">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>'
 
 
 def options_table(variants: Sequence[Variant]) -> str:

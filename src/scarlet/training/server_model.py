@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -10,8 +10,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from scarlet.arrays import Index, Labels, Values
+from scarlet.arrays import Array, Index, Labels, Values
 from scarlet.rng import stream
+from scarlet.training.tensors import TorchState
 from scarlet.training.train import Samples, Training, distil, evaluate, layers_draw_from, load_parameters, parameters_of
 from scarlet.training.train import predict as predicted
 
@@ -22,8 +23,8 @@ T = TypeVar("T")
 class Learned:
     """The server's model at the end of a round."""
 
-    measured: tuple[float, float] | None  # accuracy and loss on the whole test split; None: not measured
-    weights: dict[str, Tensor]  # a copy
+    measured: tuple[float, float] | None  # accuracy and loss on what is held out; None: not measured
+    arrays: dict[str, Array]  # a copy of the model's weights, and of what its optimiser remembers
 
 
 class ServerModel:
@@ -34,9 +35,10 @@ class ServerModel:
     """
 
     def __init__(
-        self, model: nn.Module, public: Tensor, test: Samples, training: Training, *, apart: bool = False
+        self, model: nn.Module, public: Tensor, test: Samples | None, training: Training, *, apart: bool = False
     ) -> None:
         self.model = model
+        self._state = TorchState(model, training.optimisers(model))
         self._public = public
         self._test = test
         self._training = training
@@ -56,7 +58,7 @@ class ServerModel:
     def predict(self, index: Index) -> Values:
         """The model's own soft-labels of public samples."""
         self._wait()
-        return predicted(self.model, self._public, index)
+        return predicted(self.model, self._public, index, self._training.scale)
 
     def parameters(self) -> Values:
         """All weights and buffers in one row, f32[M]."""
@@ -68,11 +70,18 @@ class ServerModel:
         self._wait()
         self._measured = None
         load_parameters(self.model, parameters)
+        self._state.optimisers.reset()
 
-    def weights(self) -> dict[str, Tensor]:
-        """A copy of the model's weights and buffers."""
+    def arrays(self) -> dict[str, Array]:
+        """A copy of the model's weights and buffers, and of what its optimiser remembers."""
         self._wait()
         return self._copy()
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Bring the model and its optimiser to what was saved."""
+        self._wait()
+        self._measured = None
+        self._state.restore(arrays)
 
     def __enter__(self) -> ServerModel:
         return self
@@ -87,20 +96,20 @@ class ServerModel:
         self._measured = None
         with layers_draw_from(stream(self._training.seed, "server", round=round, purpose="layers")):
             rng = stream(self._training.seed, "server", round=round, purpose="distil")
-            distil(self.model, self._public, labels, self._training, rng)
+            distil(self._state.optimisers, self._public, labels, self._training, rng)
 
     def _finish(self, begun: list[Future[None]], measure: bool) -> Learned:
         for each in begun:
             each.result()  # raises an error of the training
         return Learned(self._evaluate() if measure else None, self._copy())
 
-    def _evaluate(self) -> tuple[float, float]:
-        if self._measured is None:
-            self._measured = evaluate(self.model, self._test)
+    def _evaluate(self) -> tuple[float, float] | None:
+        if self._measured is None and self._test is not None:
+            self._measured = evaluate(self.model, self._test, self._training.scale)
         return self._measured
 
-    def _copy(self) -> dict[str, Tensor]:
-        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+    def _copy(self) -> dict[str, Array]:
+        return {name: array.copy() for name, array in self._state.arrays().items()}
 
     def _submit(self, do: Callable[[], T]) -> Future[T]:
         if self._thread is not None:

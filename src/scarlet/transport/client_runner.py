@@ -5,9 +5,10 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby, pairwise
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from scarlet.arrays import Array
 from scarlet.data.federated import FederatedData
@@ -18,37 +19,33 @@ from scarlet.protocol.client import Client
 from scarlet.protocol.codec_registry import codec
 from scarlet.rng import stream
 from scarlet.training.engines.batched import work_together
-from scarlet.training.tensors import model_arrays, resident, samples, weights_digest, weights_of
+from scarlet.training.engines.memory_format import has_channels_last
+from scarlet.training.tensors import TorchState, resident, samples, weights_digest, weights_of
 from scarlet.training.train import Samples, Task, work
-from scarlet.transport.client_setup import ClientSetup, client_bytes, clients_in_memory
+from scarlet.transport.client_setup import ClientSetup, Kind, client_bytes, clients_in_memory
 from scarlet.transport.client_store import Arrays, ClientStore, ScratchError
 from scarlet.transport.transport import Failure
-
-
-@dataclass(frozen=True, slots=True)
-class TorchState:
-    """A torch model as a node saves it."""
-
-    model: nn.Module
-
-    def arrays(self) -> Mapping[str, Array]:
-        return model_arrays(self.model.state_dict())
-
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        self.model.load_state_dict(weights_of(arrays))
+from scarlet.wire import frame
 
 
 @dataclass(frozen=True, slots=True)
 class LocalClient:
     """One client with all that it needs to take part in a round."""
 
+    name: str
+    kind: Kind
     node: Node
-    model: nn.Module
+    state: TorchState
     private: Samples
-    test: Samples
+    test: Samples | None
 
     def arrays(self) -> Arrays:
         return self.node.arrays()
+
+    def task(self, job: Job, *, measured: bool) -> Task:
+        """A job with what the client has for it."""
+        test = self.test if measured else None
+        return Task(self.name, job, self.state.model, self.state.optimisers, self.private, test)
 
 
 Received = tuple[LocalClient, Job] | list[bytes] | Failure  # what became of a downlink
@@ -60,22 +57,27 @@ class ClientRunner:
     def __init__(self, setup: ClientSetup, data: FederatedData, saved: Mapping[int, Arrays], workers: int = 1) -> None:
         self._setup, self._data = setup, data
         self._method = setup.method()
-        self._codec = codec(setup.codec, self._method, setup.agreement)
-        model = self._new_model()
-        self._initial = weights_digest(model.state_dict())
-        self._public = resident(data.public, model, setup.device)
-        limit = self._limit(workers)
-        self._at_once = min(setup.clients_at_once or 1, limit)  # clients trained together are in memory together
-        self._clients = ClientStore(limit, self._start, saved)
+        self._codec = codec(setup.agreement.codec, self._method, setup.agreement)
+        self._public: dict[bool, Tensor] = {}  # whether it is channels-last -> the public dataset
+        self._limit = self._most_in_memory(workers)
+        self._clients = ClientStore(self._limit, self._start, saved)
 
     def exchange(self, downlinks: Mapping[int, bytes]) -> Iterator[tuple[int, list[bytes] | Failure]]:
         """Let each client do its part of a round; its messages come when it, and who trains with it, is done."""
-        numbers = list(downlinks)
-        for first in range(0, len(numbers), self._at_once):
-            group = range(first, min(first + self._at_once, len(numbers)))
-            received = [self._received(numbers[at], downlinks[numbers[at]], numbers[at + 1 : at + 2]) for at in group]
-            for at, messages in zip(group, self._answers(received), strict=True):
-                yield numbers[at], messages
+        groups = list(self._groups(list(downlinks)))
+        following = dict(pairwise(chain.from_iterable(groups)))
+        for group in groups:
+            received = [self._received(number, downlinks[number], following.get(number)) for number in group]
+            yield from zip(group, self._answers(received), strict=True)
+
+    def _groups(self, numbers: list[int]) -> Iterator[list[int]]:
+        """Who is trained with whom: alone, or with others of the same kind."""
+        kind_of = self._setup.kind_of
+        if self._setup.together:
+            numbers = sorted(numbers, key=lambda number: int(kind_of[number]))
+        for kind, members in groupby(numbers, key=lambda number: int(kind_of[number])):
+            alike, most = list(members), min(self._setup.kinds[kind].clients_at_once or 1, self._limit)
+            yield from (alike[first : first + most] for first in range(0, len(alike), most))
 
     def states(self, clients: Sequence[int]) -> dict[int, dict[str, Array]]:
         """All that some clients remember: their protocol state, and their models; nothing of one never asked."""
@@ -99,29 +101,30 @@ class ClientRunner:
 
     def digests(self, clients: Sequence[int]) -> dict[int, bytes]:
         """For each client, a digest of its model's weights."""
-        return {number: self._digest(self._clients.arrays(number)) for number in clients}
+        return {number: self._digest(number) for number in clients}
 
     def close(self) -> None:
         """Forget the clients."""
         self._clients.close()
 
-    def _digest(self, arrays: Arrays | None) -> bytes:
-        return self._initial if arrays is None else weights_digest(weights_of(model_part(arrays)))
+    def _digest(self, number: int) -> bytes:
+        arrays = self._clients.arrays(number)
+        weights = self._setup.kind(number).weights if arrays is None else weights_of(model_part(arrays))
+        return weights_digest(weights)
 
-    def _limit(self, workers: int) -> int:
+    def _most_in_memory(self, workers: int) -> int:
         """How many clients this process keeps in memory: if not all, its share, and at least one."""
         setup, clients = self._setup, len(self._data.train)
-        images = self._data.bytes_of_a_client()
-        bytes_each = client_bytes(self._method, setup.agreement, setup.codec, setup.weights, images)
+        bytes_each = client_bytes(self._method, setup.agreement, setup.kinds, self._data.bytes_of_a_client())
         limit = clients_in_memory(setup.clients_in_memory, clients, bytes_each)
         return limit if limit == clients else max(1, limit // workers)
 
-    def _received(self, number: int, downlink: bytes, following: Sequence[int]) -> Received:
+    def _received(self, number: int, downlink: bytes, following: int | None) -> Received:
         """What a client is to do, or to send at once, which is nothing if it drops out."""
         try:
-            client = self._clients[number]
-            for each in following:
-                self._clients.expect(each)
+            client = self._found(number, downlink)
+            if following is not None:
+                self._clients.expect(following)
             task = client.node.begin(downlink)
         except ScratchError:  # all clients share the disk
             raise
@@ -130,6 +133,15 @@ class ClientRunner:
         if not isinstance(task, Job):
             return task
         return [] if self._setup.faults.lost_before_training(task) else (client, task)
+
+    def _found(self, number: int, downlink: bytes) -> LocalClient:
+        """A client as it was, or as it is without its disk."""
+        client, faults = self._clients[number], self._setup.faults
+        if client.node.client.state.answered and faults.wiped(number, *frame.round_of(downlink)):
+            client = self._start(number, None)
+            client.node.client.state.abstains = faults.abstain
+            self._clients.replace(number, client)
+        return client
 
     def _answers(self, received: Sequence[Received]) -> list[list[bytes] | Failure]:
         """What each client sends when the jobs among what they received are done."""
@@ -147,14 +159,14 @@ class ClientRunner:
             return [result for job in jobs for result in self._results([job])]
 
     def _work(self, jobs: Sequence[tuple[LocalClient, Job]]) -> list[Result]:
-        setup = self._setup
-        tasks = [
-            Task(client.model, job, client.private, client.test if setup.evaluation.due(job.round) else None)
-            for client, job in jobs
-        ]
-        if setup.clients_at_once is not None and tasks:
-            return work_together(tasks, self._public, setup.training, setup.weights)
-        return [work(task, self._public, setup.training, setup.weights) for task in tasks]
+        if not jobs:
+            return []
+        kind, evaluation = jobs[0][0].kind, self._setup.evaluation
+        tasks = [client.task(job, measured=evaluation.due(job.round)) for client, job in jobs]
+        public = self._public_for(tasks[0].model)
+        if kind.clients_at_once is not None:
+            return work_together(tasks, public, kind.training, kind.weights)
+        return [work(task, public, kind.training, kind.weights) for task in tasks]
 
     def _reply(self, client: LocalClient, job: Job, outcome: Result | Failure) -> list[bytes] | Failure:
         """A client's answer to a job, which may get lost."""
@@ -167,29 +179,30 @@ class ClientRunner:
             return _failure(error)
         return [] if faults.lost_after_training(job) else messages
 
-    def _new_model(self) -> nn.Module:
-        model = self._setup.factory()
-        model.load_state_dict(self._setup.weights)
-        return model
+    def _public_for(self, model: nn.Module) -> Tensor:
+        """The public dataset in a model's memory format."""
+        channels_last = has_channels_last(model)
+        if channels_last not in self._public:
+            self._public[channels_last] = resident(self._data.public, model, self._setup.device)
+        return self._public[channels_last]
 
     def _start(self, number: int, saved: Arrays | None) -> LocalClient:
-        setup, data, private = self._setup, self._data, self._data.private
-        model = self._new_model()
-        train, test = data.train[number], data.test[number]
+        setup, data, kind, name = self._setup, self._data, self._setup.kind(number), self._data.names[number]
+        model = kind.factory()
+        model.load_state_dict(kind.weights)
+        model.to(setup.device)
+        state, train = TorchState(model, kind.training.optimisers(model)), data.train[number]
 
         def prepare() -> Mapping[str, Array]:
-            rng = stream(setup.agreement.seed, "client", client=number, purpose="prepare")
-            return self._method.filter.prepare(private.train_images[train], data.public, rng)
+            rng = stream(setup.agreement.seed, "client", client=name, purpose="prepare")
+            return self._method.filter.prepare(train.arrays().inputs, data.public, rng)
 
-        node = Node(Client(number, self._method, setup.agreement, self._codec), TorchState(model), prepare)
+        node = Node(Client(number, self._method, setup.agreement, self._codec), state, prepare)
         if saved is not None:
             node.restore(saved)
-        return LocalClient(
-            node,
-            model.to(setup.device),
-            samples(private.train_images[train], private.train_labels[train], model, setup.device),
-            samples(private.test_images[test], private.test_labels[test], model, setup.device),
-        )
+        own_test = data.test[number]
+        test = samples(own_test.arrays(), model, setup.device) if own_test else None
+        return LocalClient(name, kind, node, state, samples(train.arrays(), model, setup.device), test)
 
 
 def _failure(error: Exception) -> Failure:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from scarlet.models.registry import ModelFactory, Weights
 from scarlet.protocol.agreement import Agreement
@@ -30,27 +33,46 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """What clients of one kind have in common: their model, and how it is trained and its inputs prepared."""
+
+    model: str  # the name of the architecture
+    factory: ModelFactory
+    weights: Weights  # that they start from
+    training: Training
+    cost: int = 1  # work for one sample, relative to the other kinds
+    channels_last: bool = False  # the memory format of the model
+    clients_at_once: int | None = None  # trained together at most; None: one after another
+
+
+@dataclass(frozen=True, slots=True)
 class ClientSetup:
     """What a process needs, beside the data, to run any client."""
 
     method: Callable[[], Method]  # a method itself holds functions that cannot be sent to another process
     agreement: Agreement
-    codec: str
-    factory: ModelFactory
-    weights: Weights  # that all clients start from
-    training: Training
+    kinds: Sequence[Kind]
+    kind_of: npt.NDArray[np.int32]  # i32[K]: the kind of each client
     device: str
     evaluation: Evaluation
     faults: FaultInjection
     clients_in_memory: int | None = None  # over all workers; None: as many as fit into the budget
-    clients_at_once: int | None = None  # trained together at most; None: one after another
+
+    def kind(self, client: int) -> Kind:
+        """The kind of a client."""
+        return self.kinds[int(self.kind_of[client])]
+
+    @property
+    def together(self) -> bool:
+        """Whether clients are trained together."""
+        return any(kind.clients_at_once is not None for kind in self.kinds)
 
 
-def client_bytes(method: Method, agreement: Agreement, codec_name: str, weights: Weights, images: int) -> int:
-    """The memory of a client whose images take that many bytes: its model, its images and its protocol state."""
-    state = Client(0, method, agreement, codec(codec_name, method, agreement)).state
-    model = sum(int(value.nbytes) for value in weights.values())
-    return model + images + sum(array.nbytes for array in arrays_of(state).values())
+def client_bytes(method: Method, agreement: Agreement, kinds: Sequence[Kind], inputs: int) -> int:
+    """The memory of a client whose inputs take that many bytes: its model, its inputs and its protocol state."""
+    state = Client(0, method, agreement, codec(agreement.codec, method, agreement)).state
+    model = max(sum(int(value.nbytes) for value in kind.weights.values()) for kind in kinds)
+    return model + inputs + sum(array.nbytes for array in arrays_of(state).values())
 
 
 def clients_in_memory(wanted: int | None, clients: int, bytes_each: int) -> int:

@@ -73,6 +73,10 @@ class ClientStore(Generic[K]):
         """Take over a client that remembers this."""
         self._taken_over[number] = arrays
 
+    def replace(self, number: int, client: K) -> None:
+        """Put another client in the place of one that was just asked for."""
+        self._ready[number] = client
+
     def forget(self, number: int) -> None:
         """Give a client away; should it come back, then with all that it remembers."""
         self._ready.pop(number, None)

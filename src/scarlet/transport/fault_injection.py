@@ -20,8 +20,17 @@ class FaultInjection:
     seed: int
     clients: int
     dropout: float = 0.0  # q: the probability that a client drops out of a round; half before training, half after
+    wipe: float = 0.0  # the probability that a client loses its model and cache before a round
+    abstain: int = 0  # rounds in which such a client then sends no labels
     hostile: float = 0.0  # the share of clients that send false labels, in every round
     attack: Attack = "flip"
+
+    def wiped(self, client: int, round: int, attempt: int) -> bool:
+        """The client has lost its disk."""
+        if not self.wipe:
+            return False
+        rng = stream(self.seed, "troubles", client=client, round=round, attempt=attempt, purpose="wipe")
+        return bool(rng.random() < self.wipe)
 
     def lost_before_training(self, job: Job) -> bool:
         """The client drops out before it trains."""

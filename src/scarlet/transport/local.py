@@ -7,6 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,6 @@ import torch
 from scarlet.arrays import Array
 from scarlet.data.federated import FederatedData
 from scarlet.errors import ConfigError
-from scarlet.training.engines.memory_format import has_channels_last
 from scarlet.transport.client_runner import ClientRunner
 from scarlet.transport.client_setup import ClientSetup
 from scarlet.transport.placement import Placement
@@ -42,6 +42,13 @@ def worker_count(wanted: int | None, clients: int, device: str = "cpu") -> int:
     return max(1, min(wanted, clients))
 
 
+def _cost(setup: ClientSetup, data: FederatedData, client: int) -> int:
+    """How much a client has to do in a round; above zero."""
+    kind = setup.kind(client)
+    taught = kind.training.distil_epochs * setup.agreement.public_per_round
+    return 1 + kind.cost * (kind.training.local_epochs * len(data.train[client]) + taught)
+
+
 class LocalTransport:
     """Moves bytes between a server and the clients of this machine. Use it as a context manager.
 
@@ -60,12 +67,9 @@ class LocalTransport:
     ) -> None:
         saved = {} if saved is None else saved
         self._clients = range(len(data.train))
-        training, train, taught = setup.training, data.train, setup.agreement.public_per_round
-        self._placement = Placement(
-            workers, lambda client: 1 + training.local_epochs * len(train[client]) + training.distil_epochs * taught
-        )
+        self._placement = Placement(workers, partial(_cost, setup, data))
         # Under `batched`, who is trained together must not depend on what came before.
-        self._balanced = setup.clients_at_once is None
+        self._balanced = not setup.together
         self._runner: ClientRunner | None = None
         self._workers: list[Worker] = []
         self._collect = False  # states come along with the answers
@@ -75,7 +79,7 @@ class LocalTransport:
             return
         # One copy of the data, in memory-mapped files, serves all workers; it is deleted when all have it open.
         with tempfile.TemporaryDirectory(prefix="scarlet-") as folder:
-            stored = data.save(Path(folder), channels_last=has_channels_last(setup.factory()))
+            stored = data.save(Path(folder), channels_last=all(kind.channels_last for kind in setup.kinds))
             try:
                 for number in range(workers):
                     self._workers.append(Worker(number, setup, stored, saved, workers, runner))

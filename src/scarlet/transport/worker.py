@@ -5,20 +5,21 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
+import sys
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
+from types import ModuleType
 from typing import Any
 
+import cloudpickle
 import torch
 
-from scarlet.arrays import Array
 from scarlet.data.federated import StoredData
 from scarlet.errors import ScarletError
 from scarlet.training.freed_memory import keep_freed_memory
-from scarlet.training.tensors import model_arrays, weights_of
 from scarlet.transport.client_runner import ClientRunner
 from scarlet.transport.client_setup import ClientSetup
 from scarlet.transport.transport import Failure, States
@@ -43,13 +44,13 @@ class Worker:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["scarlet.transport.worker"])
         self.connection, theirs = context.Pipe()
-        # As tensors, each of the weights would be sent as a file descriptor, of which some 250 can be.
-        weights = model_arrays(setup.weights)
-        arguments = theirs, replace(setup, weights={}), weights, data, saved, workers, runner
+        # cloudpickle sends functions of a script or a notebook as they are, where pickle would send their names.
+        arguments = theirs, cloudpickle.dumps(setup), data, saved, workers, runner
         self._process: ForkServerProcess = context.Process(
             target=_serve, args=arguments, daemon=True, name=f"scarlet-{number}"
         )
-        self._process.start()
+        with _no_main_module():
+            self._process.start()
         theirs.close()
         self.late: list[tuple[int, bytes | Failure]] = []  # answers that came while something else was waited for
         self.unanswered = 1  # requests whose end has not been seen yet; the first is to get ready
@@ -119,10 +120,20 @@ class Worker:
         )
 
 
+@contextmanager
+def _no_main_module() -> Iterator[None]:
+    """Hide the user's script: a new process would run it again, though all that it needs of it is sent to it."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 def _serve(
     connection: Connection,
-    setup: ClientSetup,
-    weights: Mapping[str, Array],
+    setup: bytes,
     data: StoredData,
     saved: States,
     workers: int,
@@ -133,7 +144,7 @@ def _serve(
     torch.set_num_threads(1)
     keep_freed_memory()
     try:
-        runner = make(replace(setup, weights=weights_of(weights)), data.load(), saved, workers)
+        runner = make(pickle.loads(setup), data.load(), saved, workers)
         while True:
             connection.send(None)
             match connection.recv():

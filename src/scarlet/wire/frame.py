@@ -10,7 +10,7 @@ from zlib_ng.zlib_ng import crc32
 from scarlet.errors import MessageError
 
 MAGIC = b"SCRL"
-VERSION = 3
+VERSION = 4
 _HEADER = struct.Struct("<4sBBHIII")  # magic, version, kind, attempt, round, length of the body, CRC-32
 _CHECKED = _HEADER.size - 4  # the checksum covers all of the header before itself, and the body
 
@@ -41,6 +41,14 @@ def split(data: bytes) -> list[bytes]:
         parts.append(data[at : at + SIZE + length])
         at += SIZE + length
     return parts
+
+
+def round_of(data: bytes) -> tuple[int, int]:
+    """The round and the attempt that the first message in `data` belongs to, if it is one."""
+    if len(data) < SIZE:
+        raise MessageError(f"the message has {len(data)} bytes, fewer than the {SIZE} of a frame")
+    _, _, _, attempt, round, _, _ = _HEADER.unpack_from(data)
+    return round, attempt
 
 
 def unwrap(message: bytes | Frame) -> Frame:

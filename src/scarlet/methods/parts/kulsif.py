@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.arrays import Images, Mask
+from scarlet.arrays import Inputs, Mask
 from scarlet.errors import ConfigError
 from scarlet.rng import draw
 
@@ -76,11 +76,15 @@ def kulsif(numerator: Points, denominator: Points, width: float, ridge: float) -
     return Ratio(np.concatenate((x, y)), np.concatenate((alpha, np.full(m, 1 / (m * ridge)))), width)
 
 
-def pixels(images: Images) -> Matrix:
+def pixels(images: Inputs) -> Matrix:
     """Images as points f64[n, d] of [-1, 1]^d, d = C x 32 x 32: bytes are x / 127.5 - 1, floats stay as they are.
 
-    Another size is resized bilinearly, smoothed when it shrinks; 32 x 32 images are only scaled.
+    Another size is resized bilinearly, smoothed when it shrinks; 32 x 32 images are only scaled. Inputs that are not
+    images [n, C, H, W] are points as they are.
     """
+    if images.ndim != 4:
+        points = images.reshape(len(images), -1).astype(np.float64)
+        return points / 127.5 - 1 if images.dtype == np.uint8 else points
     count, channels, *size = images.shape
     points = np.empty((count, channels * _SIDE**2))
     rows = max(1, _ROWS * _SIDE**2 // (size[0] * size[1]))  # larger images, fewer at a time
@@ -106,8 +110,8 @@ def _triangles(size: int) -> Matrix:
 
 
 def in_distribution(
-    private: Images,
-    public: Images,
+    private: Inputs,
+    public: Inputs,
     rng: np.random.Generator,
     *,
     threshold: float = 0.0625,
@@ -151,7 +155,7 @@ def in_distribution(
     return _of_images(ratio, public) >= lowest
 
 
-def _of_images(ratio: Ratio, images: Images) -> Matrix:
+def _of_images(ratio: Ratio, images: Inputs) -> Matrix:
     """w of each image; only a few at a time become float64, which is eight times the size of a byte."""
     parts = [ratio(pixels(images[start : start + _ROWS])) for start in range(0, len(images), _ROWS)]
     return np.concatenate(parts) if parts else np.empty(0)

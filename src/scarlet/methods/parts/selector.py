@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from scarlet.arrays import Images, Labels, Mask
+from scarlet.arrays import Inputs, Labels, Mask
 from scarlet.errors import ConfigError, unknown
 from scarlet.methods.parts.kulsif import in_distribution
 from scarlet.methods.parts.mean import Keep
@@ -40,7 +40,7 @@ class InDistribution(Filter):
         if self.fitting not in _FITTINGS:
             raise unknown("selector", self.fitting, _FITTINGS)
 
-    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Prepared:
+    def prepare(self, private: Inputs, public: Inputs, rng: np.random.Generator) -> Prepared:
         select = _FITTINGS[self.fitting]
         return {"accepted": select(private, public, rng, threshold=self.threshold, width=self.kernel_width)}
 

@@ -94,7 +94,7 @@ class PersonalServer:
         return index
 
     def broadcast(self, now: Round) -> Broadcast:
-        return Broadcast(now.number, now.attempt, now.request, None, NO_LABELS_YET, self._agreement.public)
+        return Broadcast(now.number, now.attempt, now.request, None, NO_LABELS_YET, self._agreement.digest)
 
     def personal(self, now: Round, client: int, *, reset: bool) -> Iterable[Message]:
         lessons = self.state.lessons

@@ -92,8 +92,8 @@ class SharedServer:
         state, sync = self.state, self.state.sync
         self._held = _NOTHING if sync is None else sync.index[sync.held]
         stamps = checksum(state.stamps.before) if state.stamps is not None else 0
-        public = self._agreement.public
-        return Broadcast(now.number, now.attempt, now.request, sync, state.digest, public, stamps)
+        agreement = self._agreement.digest
+        return Broadcast(now.number, now.attempt, now.request, sync, state.digest, agreement, stamps)
 
     def personal(self, now: Round, client: int, *, reset: bool) -> Iterable[Message]:
         state, held = self.state, self._held

@@ -27,7 +27,7 @@ _CHECKSUM = struct.Struct("<I")  # of the stamps
 
 
 def _write_broadcast(message: Broadcast, codec: Codec, context: Context) -> bytes:
-    sync, head = message.sync, message.digest + message.public
+    sync, head = message.sync, message.digest + message.agreement
     if sync is None:
         return head + b"\0"
     asked = sync.index if sync.signal is None else sync.index[sync.signal != Signal.CACHED]
@@ -41,7 +41,7 @@ def _write_broadcast(message: Broadcast, codec: Codec, context: Context) -> byte
 
 
 def _read_broadcast(body: Body, codec: Codec, context: Context) -> Broadcast:
-    digest, public = body.raw(DIGEST_BYTES), body.raw(DIGEST_BYTES)
+    digest, agreement = body.raw(DIGEST_BYTES), body.raw(DIGEST_BYTES)
     draws, round = codec.draws, body.round
     if round > LAST_ROUND:
         raise MessageError(f"the broadcast is of round {round}, after the last that there can be")
@@ -50,7 +50,7 @@ def _read_broadcast(body: Body, codec: Codec, context: Context) -> Broadcast:
         if flags:
             raise MessageError("the broadcast counts labels of a round that it says nothing of")
         body.end()
-        return Broadcast(round, body.attempt, draws.request(nothing, round, body.attempt), None, digest, public)
+        return Broadcast(round, body.attempt, draws.request(nothing, round, body.attempt), None, digest, agreement)
     (expected,) = _CHECKSUM.unpack(body.take(_CHECKSUM.size))
     attempt = body.number()
     before = context.before(draws, round - 1, expected) if draws.policy.caches else nothing
@@ -68,7 +68,7 @@ def _read_broadcast(body: Body, codec: Codec, context: Context) -> Broadcast:
     fresh = read_coded(body, (int(np.count_nonzero(~sync.held)), *codec.label), codec.downlink_bits)
     context.after = StampReplay(stamps, before, round - 1)
     request = draws.request(stamps, round, body.attempt)
-    return Broadcast(round, body.attempt, request, replace(sync, fresh=fresh), digest, public, expected)
+    return Broadcast(round, body.attempt, request, replace(sync, fresh=fresh), digest, agreement, expected)
 
 
 def _asks_and_teaches_nothing(message: Broadcast) -> bool:

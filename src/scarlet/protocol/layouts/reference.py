@@ -42,7 +42,7 @@ def _write_broadcast(message: Broadcast, codec: Codec, context: Context) -> byte
     sync = message.sync
     if sync is None:
         head = _BROADCAST_HEAD.pack(_NO_SYNC, 0, 0, 0, 0, 0, 0, len(message.request))
-        return head + message.digest + message.public + i8(message.request)
+        return head + message.digest + message.agreement + i8(message.request)
     dropped = sync.dropped[:0] if sync.signal is None else sync.dropped  # without a cache, no entry to delete
     head = _BROADCAST_HEAD.pack(
         _NO_SIGNALS if sync.signal is None else _SIGNALS,
@@ -56,7 +56,7 @@ def _write_broadcast(message: Broadcast, codec: Codec, context: Context) -> byte
     parts = [
         head,
         message.digest,
-        message.public,
+        message.agreement,
         i8(sync.index),
         b"" if sync.signal is None else i8(sync.signal),
         plain(sync.fresh, codec.downlink_bits),
@@ -68,11 +68,11 @@ def _write_broadcast(message: Broadcast, codec: Codec, context: Context) -> byte
 
 def _read_broadcast(body: Body, codec: Codec, context: Context) -> Broadcast:
     state, sync_round, teachers, classes, samples, fresh, dropped, requested = body.head(_BROADCAST_HEAD)
-    digest, public = body.raw(DIGEST_BYTES), body.raw(DIGEST_BYTES)
+    digest, agreement = body.raw(DIGEST_BYTES), body.raw(DIGEST_BYTES)
     if state == _NO_SYNC:
         if any((sync_round, teachers, classes, samples, fresh, dropped)):
             raise MessageError("the broadcast counts labels of a round that it says nothing of")
-        return Broadcast(body.round, body.attempt, body.index(requested), None, digest, public)
+        return Broadcast(body.round, body.attempt, body.index(requested), None, digest, agreement)
     if state not in (_NO_SIGNALS, _SIGNALS):
         raise MessageError(f"the broadcast's state is {state}, not 0, 1 or 2")
     index = body.index(samples)
@@ -84,7 +84,7 @@ def _read_broadcast(body: Body, codec: Codec, context: Context) -> Broadcast:
     expected = samples - np.count_nonzero(sync.held)
     if fresh != expected:
         raise MessageError(f"the broadcast has {fresh} fresh labels where its signals call for {expected}")
-    return Broadcast(body.round, body.attempt, body.index(requested), sync, digest, public)
+    return Broadcast(body.round, body.attempt, body.index(requested), sync, digest, agreement)
 
 
 def _write_catch_up(message: CatchUp, codec: Codec, context: Context) -> bytes:

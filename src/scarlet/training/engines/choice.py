@@ -9,8 +9,6 @@ from typing import Literal
 
 from torch import nn
 
-from scarlet.errors import ConfigError
-from scarlet.training.engines.batched import obstacle_to_stacking
 from scarlet.training.engines.compiled import Compilation, enable_compilation
 from scarlet.training.engines.memory_format import to_channels_last
 from scarlet.training.engines.names import EngineName
@@ -40,8 +38,8 @@ def _made(factory: Callable[[], nn.Module], channels_last: bool, compilation: Co
     return model
 
 
-def choose(name: EngineName, factory: Callable[[], nn.Module], image_shape: tuple[int, ...]) -> Engine:
-    """The engine of that name, for models of images [C, H, W].
+def choose(name: EngineName, factory: Callable[[], nn.Module]) -> Engine:
+    """The engine of that name for the models of a factory.
 
     `auto` trains client after client in the memory format that suits the model's widest convolution. It looks at
     nothing but the model, so a run takes the same engine on every machine. `compiled` and `batched` are opt-in;
@@ -52,12 +50,6 @@ def choose(name: EngineName, factory: Callable[[], nn.Module], image_shape: tupl
             return _by_width(factory())
         case "compiled":
             return Engine(name, "as asked", _by_width(factory()).channels_last)
-        case "batched":
-            if (obstacle := obstacle_to_stacking(factory, image_shape)) is not None:
-                raise ConfigError(
-                    f"engine must not be batched for a model that cannot be stacked ({obstacle}); use auto"
-                )
-            return Engine(name, "as asked")
         case _:
             return Engine(name, "as asked", name == "channels-last")
 

@@ -24,9 +24,11 @@ def has_channels_last(model: nn.Module) -> bool:
     )
 
 
-def in_format_of(model: nn.Module, images: Tensor) -> Tensor:
-    """The images in the model's memory format, so that no batch of them has to be converted."""
-    return images.contiguous(memory_format=torch.channels_last if has_channels_last(model) else torch.contiguous_format)
+def in_format_of(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The inputs in the model's memory format, so that no batch of them has to be converted."""
+    images = inputs.dim() == 4
+    channels_last = images and has_channels_last(model)
+    return inputs.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
 
 
 def _convert_gradient(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:

@@ -1,0 +1,111 @@
+"""From sites to the data of a federation: who is who, and whether all of it fits together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from scarlet.arrays import Inputs
+from scarlet.data.federated import FederatedData
+from scarlet.data.inputs import as_part
+from scarlet.data.samples import Labelled, Part
+from scarlet.data.sites import Site
+from scarlet.errors import ConfigError, WrongTypeError
+
+
+def in_order(sites: Sequence[Site]) -> list[Site]:
+    """The sites with their names, in the order in which clients are numbered: whole numbers first, then other names."""
+    if not sites:
+        raise ConfigError("sites must not be empty, got none; give one Site for each client")
+    for site in sites:
+        if not isinstance(site, Site):
+            raise WrongTypeError(f"sites must be a list of scarlet.Site, got {type(site).__name__} among them")
+    named = [replace(site, name=str(at) if site.name is None else str(site.name)) for at, site in enumerate(sites)]
+    twice = [name for name, count in Counter(site.name for site in named).items() if count > 1]
+    if twice:
+        raise ConfigError(f"sites must have different names, got {twice[0]!r} twice; random draws follow a site's name")
+    return sorted(named, key=lambda site: _rank(site.name or ""))
+
+
+def _rank(name: str) -> tuple[bool, int, str]:
+    number = name.isdecimal()
+    return not number, int(name) if number else 0, name
+
+
+def assemble(
+    sites: Sequence[Site],
+    public: Inputs,
+    test: Part | None,
+    classes: int | None = None,
+    class_names: tuple[str, ...] | None = None,
+) -> FederatedData:
+    """The data of sites that are in order; ConfigError where it does not fit together.
+
+    The server's model is tested on `test`, or else on all that the clients are tested on. Classes are inferred from the
+    labels where they are not given.
+    """
+    train = [_part(site.train, f"train of site {site.name!r}") for site in sites]
+    own_tests = [None if site.test is None else _part(site.test, f"test of site {site.name!r}") for site in sites]
+    names = {f"train of site {site.name!r}": part for site, part in zip(sites, train, strict=True)}
+    names |= {f"test of site {site.name!r}": part for site, part in zip(sites, own_tests, strict=True) if part}
+    if test is not None:
+        names["test"] = test
+    _check_inputs({name: part.of.inputs for name, part in names.items()}, public)
+    counted = _count_classes(names, classes)
+    if class_names is not None and len(class_names) < counted:
+        raise ConfigError(f"classes must be named, got {len(class_names)} names for {counted} classes")
+    tested = [part.arrays() for part in own_tests if part is not None]
+    if test is None and tested:
+        test = Part(
+            Labelled(np.concatenate([each.inputs for each in tested]), np.concatenate([each.labels for each in tested]))
+        )
+    site_names = [site.name or "" for site in sites]
+    return FederatedData(site_names, train, own_tests, public, test, counted, class_names)
+
+
+def _part(data: object, name: str) -> Part:
+    part = as_part(data, name)
+    if not len(part):
+        raise ConfigError(f"{name} must not be empty, got no samples; leave the site or its test out")
+    return part
+
+
+def _check_inputs(inputs: dict[str, Inputs], public: Inputs) -> None:
+    """All inputs go through the same models, so they are of one shape and one kind of number."""
+    first_name, first = next(iter(inputs.items()))
+    checked = {id(first)}
+    for name, each in (*inputs.items(), ("public", public)):
+        if id(each) in checked or (name == "public" and not len(public)):
+            continue
+        checked.add(id(each))
+        if each.shape[1:] != first.shape[1:]:
+            raise ConfigError(
+                f"{name} has inputs of shape {list(each.shape[1:])}, and {first_name} of {list(first.shape[1:])}; "
+                "bring all inputs, the public ones included, to one shape"
+            )
+        tokens = np.int64 in (each.dtype, first.dtype)
+        if each.dtype != first.dtype and (name != "public" or tokens):
+            raise ConfigError(f"{name} has inputs of {each.dtype}, and {first_name} of {first.dtype}; use one type")
+
+
+def _count_classes(parts: dict[str, Part], classes: int | None) -> int:
+    """The number of classes, as given or as the labels have it."""
+    largest: dict[int, int] = {}  # of each pool of labels
+    top, where = -1, ""
+    for name, part in parts.items():
+        label = largest.setdefault(id(part.of), int(part.of.labels.max(initial=-1)))
+        if label > top:
+            top, where = label, name
+    if classes is None:
+        classes = top + 1
+    if top >= classes:
+        raise ConfigError(
+            f"labels must be from 0 to {classes - 1} for {classes} classes, got {top} in {where}; "
+            "give more classes, or number the labels from 0"
+        )
+    if classes < 2:
+        raise ConfigError(f"classes must be 2 or more, got {classes}; labels must tell at least two classes apart")
+    return classes

@@ -1,0 +1,143 @@
+"""Which models a federation has, and who has which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from scarlet.arrays import Integers
+from scarlet.data.sites import Scale
+from scarlet.errors import ConfigError, WrongTypeError
+from scarlet.models.registry import ModelFactory, Weights, model_factory, usual_model
+from scarlet.rng import stream
+from scarlet.training.engines.choice import Engine, choose
+from scarlet.training.engines.names import EngineName
+
+FROM_PYTHON = "python"  # stands in config.json for what a caller gave, and before the name of a model of his own
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """One model that the server or some clients have."""
+
+    name: str
+    factory: ModelFactory  # under its engine
+    engine: Engine
+    cost: float  # floating-point operations for one sample
+
+
+class Architectures:
+    """The distinct models of a federation, in the order in which they are first named."""
+
+    def __init__(self, engine: EngineName, classes: int, inputs: Tensor) -> None:
+        self._engine, self._classes, self._inputs = engine, classes, inputs  # a few inputs, to try a model on
+        self._known: dict[str | int, int] = {}  # a name, or the identity of a factory -> its place
+        self.all: list[Architecture] = []
+
+    def place(self, model: ModelFactory | str, scale: Scale, whose: str) -> int:
+        """The place of a model in the list; it is tried when it is first named, and `whose` is for errors."""
+        key = model if isinstance(model, str) else id(model)
+        if key not in self._known:
+            self._known[key] = len(self.all)
+            self.all.append(self._made(model, scale, whose))
+        return self._known[key]
+
+    def _made(self, model: ModelFactory | str, scale: Scale, whose: str) -> Architecture:
+        if isinstance(model, str):
+            if model.split(":")[0] == FROM_PYTHON:
+                raise ConfigError(
+                    f"model {model} was given from Python, and has no name here; run or resume it from Python"
+                )
+            name, factory = model, model_factory(model, self._classes, tuple(self._inputs.shape[1:]))
+        elif callable(model):
+            name, factory = self._named(model), model
+        else:
+            raise WrongTypeError(
+                f"model of {whose} must be a function that makes a model, or a name, got {type(model).__name__}"
+            )
+        cost = _tried(factory, scale(self._inputs), self._classes, f"model of {whose} ({name})")
+        engine = choose(self._engine, factory)
+        return Architecture(name, engine.applied_to(factory), engine, cost)
+
+    def _named(self, factory: object) -> str:
+        """A name for a factory of the user's that no other has."""
+        inner = factory.func if isinstance(factory, partial) else factory
+        name = str(getattr(inner, "__name__", type(inner).__name__)).strip("<>")
+        taken = [each.name for each in self.all]
+        names = (f"{FROM_PYTHON}:{name}{'' if at == 1 else f'-{at}'}" for at in range(1, len(taken) + 2))
+        return next(each for each in names if each not in taken)
+
+
+@torch.no_grad()
+def _tried(factory: ModelFactory, inputs: Tensor, classes: int, whose: str) -> float:
+    """Try a model on a few inputs; the operations that it needs for one of them."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            model = factory()
+        except Exception as error:  # whatever a factory of the user's may raise
+            raise ConfigError(f"{whose} cannot be made: {_short(error)}; it is called without arguments") from error
+        if not isinstance(model, nn.Module):
+            raise WrongTypeError(f"{whose} must be a torch.nn.Module, got {type(model).__name__}; return the model")
+        counter = FlopCounterMode(display=False)
+        try:
+            with counter:
+                scores = model.eval()(inputs.clone())
+        except Exception as error:  # whatever a model may raise
+            shape = list(inputs.shape[1:])
+            raise ConfigError(f"{whose} cannot take inputs of shape {shape}: {_short(error)}") from error
+    if not isinstance(scores, Tensor) or scores.shape != (len(inputs), classes):
+        got = list(scores.shape[1:]) if isinstance(scores, Tensor) else type(scores).__name__
+        raise ConfigError(
+            f"{whose} must give one score for each of the {classes} classes, got {got} for a sample; "
+            "change its last layer, or classes"
+        )
+    return max(1.0, counter.get_total_flops() / len(inputs))
+
+
+def named_models(names: Sequence[str], shares: Sequence[float] | None, clients: int, seed: int) -> list[str]:
+    """The model of each client: as many of each as its share, drawn by the seed."""
+    if len(names) == 1:
+        return [names[0]] * clients
+    wanted = np.array(shares if shares is not None else [1 / len(names)] * len(names)) * clients
+    counts: Integers = np.floor(wanted + 1e-9).astype(np.int64)
+    largest = np.argsort(counts - wanted, kind="stable")[: clients - int(counts.sum())]
+    counts[largest] += 1
+    words = stream(seed, "data", purpose="models").bit_generator.random_raw(clients)
+    chosen: Integers = np.empty(clients, np.int64)
+    chosen[np.argsort(words, kind="stable")] = np.repeat(np.arange(len(names)), counts)
+    return [names[at] for at in chosen]
+
+
+def default_model(shape: tuple[int, ...]) -> str:
+    """The model where none is named; ConfigError if there is none for inputs of that shape."""
+    name = usual_model(shape)
+    if name is None:
+        raise ConfigError(
+            f"model must be given for inputs of shape {list(shape)}; ours are for images [C, H, W] and for rows"
+        )
+    return name
+
+
+def check_one_architecture(architectures: Sequence[Architecture]) -> None:
+    """Raise ConfigError where weights would have to be averaged over different models."""
+    if len(architectures) > 1:
+        names = ", ".join(each.name for each in architectures)
+        raise ConfigError(
+            f"model must be the same for all clients and the server where weights are averaged, got {names}; "
+            "use one model, or a method that exchanges soft-labels"
+        )
+
+
+def bytes_of(weights: Weights) -> int:
+    """Memory of a model's weights and buffers."""
+    return sum(int(value.nbytes) for value in weights.values())
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
