@@ -59,7 +59,7 @@ def test_the_clients_learn(name: str) -> None:
 @pytest.mark.parametrize("name", NO_SERVER_MODEL)
 def test_without_a_server_model_its_accuracy_is_null_and_nothing_is_sent(name: str) -> None:
     result = learned(name)
-    assert all(record.server_accuracy is None and record.server_loss is None for record in result.rounds)
+    assert all(record.server_accuracy is None and record.server_loss is None for record in result.records)
     assert result.summary["server_accuracy"] is None
     assert result.summary["cumulative_bytes"] == 0
 
@@ -71,7 +71,7 @@ def test_one_client_with_all_data_beats_those_that_have_a_part_each() -> None:
 def test_fedavg_sends_its_model_in_both_directions_every_round() -> None:
     numbers = 106_122  # of the cnn
     result = learned("fedavg")
-    for record in result.rounds:
+    for record in result.records:
         assert record.uplink_bytes == record.downlink_bytes == 3 * 4 * numbers
 
 
