@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -213,27 +214,12 @@ def test_clients_csv_has_the_accuracy_of_every_client_and_evaluated_round(tmp_pa
     assert [(int(row["round"]), row["client"], row["name"]) for row in rows] == [
         (round, number, number) for round in (2, 4, 5) for number in "012"
     ]
+    assert {row["model"] for row in rows} == {"cnn", "mlp"}
     for line in lines(tmp_path):
-        own = {row["client"]: float(row["accuracy"]) for row in rows if int(row["round"]) == line["round"]}
-        assert line["client_accuracy"] == (pytest.approx(sum(own.values()) / 3) if own else None)
-        models = {row["model"] for row in rows}
-        assert models == {"cnn", "mlp"}
-        by_model = (
-            {
-                model: pytest.approx(
-                    sum(
-                        float(row["accuracy"])
-                        for row in rows
-                        if int(row["round"]) == line["round"] and row["model"] == model
-                    )
-                    / sum(1 for row in rows if int(row["round"]) == line["round"] and row["model"] == model)
-                )
-                for model in sorted(models)
-            }
-            if own
-            else {}
-        )
-        assert line["accuracy_by_model"] == by_model
+        own = [(row["model"], float(row["accuracy"])) for row in rows if int(row["round"]) == line["round"]]
+        found = {model: [value for name, value in own if name == model] for model, _ in sorted(own)}
+        assert line["accuracy_by_model"] == {model: pytest.approx(mean(values)) for model, values in found.items()}
+        assert line["client_accuracy"] == (pytest.approx(mean(value for _, value in own)) if own else None)
 
 
 def test_the_agreement_of_a_run_stays_the_same_when_it_is_resumed_and_differs_from_any_other(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ HELD_OUT = 5  # one in so many images of a class is for testing, where the folde
 LAYOUTS = "class/image, train/class/image with test/class/image, or one of these in a folder for each client"
 ADD_IMAGES = f"add images ({' '.join(SUFFIXES)})"
 
+K = TypeVar("K")
 Classes: TypeAlias = dict[str, list[Path]]  # each class folder's images
 
 
@@ -75,26 +76,15 @@ class ImageFolder:
     def private(self, data_dir: Path) -> PrivateSet | SplitSet:
         whole = _parts(self.path)
         clients = {"": whole} if whole is not None else {folder.name: _client(folder) for folder in _folders(self.path)}
-        found = [part for parts in clients.values() for part in parts]
-        names = tuple(sorted(set(chain(*found))))
-        if len(names) < 2:
-            raise ConfigError(f"{self.path} must have 2 classes or more, got only {names[0]!r}; add a class folder")
-        shape = self._shape([file for part in found for files in part.values() for file in files])
-
-        def labelled(part: Classes) -> Labelled:
-            labels = np.repeat([names.index(name) for name in part], [len(files) for files in part.values()])
-            return Labelled(decoded(list(chain(*part.values())), shape), labels.astype(np.int64))
-
+        if whole is not None and not whole.test:
+            wrong = f"{self.path} has nothing to test on: no folder test, and no class of two images or more"
+            raise ConfigError(f"{wrong}; add test/class/image, or images")
+        found = {(client, at): part for client, parts in clients.items() for at, part in enumerate(parts) if part}
+        names, read = read_classes(found, self.image_size, str(self.path))
         name = f"folder:{self.path}"
         if whole is not None:
-            if not whole.test:
-                wrong = f"{self.path} has nothing to test on: no folder test, and no class of two images or more"
-                raise ConfigError(f"{wrong}; add test/class/image, or images")
-            return PrivateSet(name, len(names), labelled(whole.train), labelled(whole.test), class_names=names)
-        sites = tuple(
-            Site(labelled(parts.train), labelled(parts.test) if parts.test else None, name=client)
-            for client, parts in clients.items()
-        )
+            return PrivateSet(name, len(names), read["", 0], read["", 1], class_names=names)
+        sites = tuple(Site(read[client, 0], read.get((client, 1)), name=client) for client in clients)
         return SplitSet(name, len(names), sites, names)
 
     def _files(self) -> list[Path]:
@@ -104,16 +94,32 @@ class ImageFolder:
             raise ConfigError(f"{self.path} holds no images; {ADD_IMAGES}")
         return files
 
-    def _shape(self, files: Sequence[Path]) -> Shape:
-        shapes = own_shapes(files)
-        if self.image_size is not None:
-            return _channels(shapes), self.image_size, self.image_size
-        _, height, width = shapes[0]
-        for file, (_, its_height, its_width) in zip(files, shapes, strict=True):
-            if (its_height, its_width) != (height, width):
-                sizes = f"{files[0]} has {width} x {height} pixels and {file} {its_width} x {its_height}"
-                raise ConfigError(f"private images must have one size, but {sizes}; resize them all with --image-size")
-        return _channels(shapes), height, width
+
+def read_classes(
+    parts: Mapping[K, Classes], image_size: int | None, where: str
+) -> tuple[tuple[str, ...], dict[K, Labelled]]:
+    """The names of all classes, by which they are numbered, and the images of each part; `where` is for errors."""
+    names = tuple(sorted(set(chain(*parts.values()))))
+    if len(names) < 2:
+        raise ConfigError(f"{where} must have 2 classes or more, got only {names[0]!r}; add a class folder")
+    shape = _shape([file for part in parts.values() for files in part.values() for file in files], image_size)
+    read = {}
+    for key, part in parts.items():
+        labels = np.repeat([names.index(name) for name in part], [len(files) for files in part.values()])
+        read[key] = Labelled(decoded(list(chain(*part.values())), shape), labels.astype(np.int64))
+    return names, read
+
+
+def _shape(files: Sequence[Path], image_size: int | None) -> Shape:
+    shapes = own_shapes(files)
+    if image_size is not None:
+        return _channels(shapes), image_size, image_size
+    _, height, width = shapes[0]
+    for file, (_, its_height, its_width) in zip(files, shapes, strict=True):
+        if (its_height, its_width) != (height, width):
+            sizes = f"{files[0]} has {width} x {height} pixels and {file} {its_width} x {its_height}"
+            raise ConfigError(f"private images must have one size, but {sizes}; resize them all with --image-size")
+    return _channels(shapes), height, width
 
 
 def _channels(shapes: Sequence[Shape]) -> int:
@@ -132,7 +138,7 @@ def _parts(folder: Path) -> Parts | None:
     named = {each.name: each for each in _folders(folder)}
     split = named.keys() & {"train", "test"}
     if split != named.keys() and any(_level(each).images for each in named.values()):
-        classes = _classes(folder)
+        classes = class_folders(folder)
         held = dict(zip(classes, held_out([len(files) for files in classes.values()]), strict=True))
         train = {name: [file for i, file in enumerate(files) if i not in held[name]] for name, files in classes.items()}
         test = {name: [files[i] for i in held[name]] for name, files in classes.items() if len(held[name])}
@@ -142,7 +148,7 @@ def _parts(folder: Path) -> Parts | None:
     if split != named.keys() or "train" not in named:
         wrong = f"{folder} must hold train and test, or train alone, got {', '.join(named)}"
         raise ConfigError(f"{wrong}; rename or move what does not belong there")
-    return Parts(_classes(named["train"]), _classes(named["test"]) if "test" in named else {})
+    return Parts(class_folders(named["train"]), class_folders(named["test"]) if "test" in named else {})
 
 
 def _client(folder: Path) -> Parts:
@@ -152,7 +158,7 @@ def _client(folder: Path) -> Parts:
     return parts
 
 
-def _classes(folder: Path) -> Classes:
+def class_folders(folder: Path) -> Classes:
     """The images of each class folder; a class without images is an error."""
     classes = {each.name: _level(each).images for each in _folders(folder)}
     for name, files in classes.items():
