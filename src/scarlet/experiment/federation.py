@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -225,7 +226,7 @@ def prepare(
     resolved = _resolved(config, given, counts, len(public), found, server)
     workers = worker_count(config.workers, len(data.train), config.device)
     if workers > 1 and (why := _cannot_be_sent(found, kinds, given)):
-        print(f"scarlet: running in one process, because {why}", flush=True)
+        print(f"scarlet: running in one process, because {why}", file=sys.stderr)
         workers = 1
     return Federation(
         config=resolved,
