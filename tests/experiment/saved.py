@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import scarlet
 from scarlet.arrays import Inputs, Values
+from scarlet.experiment.round_log import Watcher
 
 CLASSES = 3
 IMAGES, GREY, ROWS, TOKENS = (3, 16, 16), (10, 12), (5,), (6,)
@@ -40,6 +41,8 @@ def tiny_run(
     dtype: str = "uint8",
     method: object = None,
     scale: Callable[[Tensor], Tensor] | None = None,
+    watchers: Sequence[Watcher] = (),
+    resume: bool = False,
     **options: Any,
 ) -> scarlet.Result:
     """Three rounds on three sites."""
@@ -56,6 +59,8 @@ def tiny_run(
         model=model,
         scale=scale,
         out=out,
+        watchers=watchers,
+        resume=resume,
     )
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import scarlet
 from scarlet.errors import ConfigError, DataError, ScarletError
 from scarlet.experiment.cards import read_card
 from scarlet.experiment.saved_model import load_model
+from scarlet.records import RoundRecord
 from tests.experiment.saved import CLASSES, IMAGES, NAMES, ROWS, copied, expected, inputs, tiny_run
 
 pytestmark = pytest.mark.xdist_group("saved models")
@@ -67,7 +69,7 @@ def test_inputs_in_any_memory_order_are_predicted_alike(tmp_path: Path) -> None:
     result = tiny_run(tmp_path / "run", "mlp", ROWS, "float32")
     x, _ = inputs(20, ROWS, "float32", 99)
     saved = load_model(tmp_path / "run")
-    np.testing.assert_array_equal(saved.predict(np.asfortranarray(x)), saved.predict(x))
+    np.testing.assert_array_equal(saved.predict(x.copy(order="F")), saved.predict(x))
     np.testing.assert_allclose(saved.predict(x), expected(result.server_model, x), atol=1e-6)
     assert saved.card.preprocessing == "none"
 
@@ -104,6 +106,45 @@ def test_layers_that_share_weights_are_saved_even_of_clients_that_never_took_par
         assert torch.equal(weights["first.weight"], weights["second.weight"])
         loaded = load_model(tmp_path / "run", NAMES[number], Tied).model.state_dict()
         assert all(torch.equal(value, loaded[name]) for name, value in run.clients[number].weights.items())
+
+
+class CtrlC:
+    """Interrupts a run when its second round is written; a checkpoint has the first."""
+
+    def start(self, *_: object) -> None: ...
+
+    def round(self, record: RoundRecord, *_: object) -> None:
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    def finish(self, *_: object) -> None: ...
+
+
+def test_a_resumed_run_writes_the_cards_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
+    def cards(name: str) -> list[dict[str, object]]:
+        paths = sorted((tmp_path / name).glob("**/*.json"))
+        return [json.loads(path.read_text()) for path in paths if path.parent.name == "clients"]
+
+    def asked(name: str) -> list[str]:
+        return [row.split(",")[1] for row in (tmp_path / name / "clients.csv").read_text().splitlines()[1:]]
+
+    options: dict[str, Any] = {
+        "rounds": 3,
+        "participation": 0.34,
+        "seed": 2,
+    }  # each round asks one client, the first another one
+    tiny_run(tmp_path / "whole", "mlp", **options)
+    tiny_run(tmp_path / "resumed", "mlp", watchers=[CtrlC()], **options)
+    assert cards("resumed") == []
+    table = tmp_path / "resumed" / "clients.csv"
+    rows = table.read_text()
+    table.write_text(rows.replace("accuracy", "precision"))
+    with pytest.raises(DataError, match=r"clients\.csv is damaged: each line must have the columns round, client, "):
+        tiny_run(tmp_path / "resumed", "mlp", resume=True, **options)
+    table.write_text(rows)
+    tiny_run(tmp_path / "resumed", "mlp", resume=True, **options)
+    assert asked("whole")[0] not in asked("whole")[1:], "or the accuracy of the first is measured again"
+    assert cards("resumed") == cards("whole")
 
 
 def test_a_run_whose_inputs_go_through_a_function_of_the_user_s_is_refused(tmp_path: Path) -> None:
@@ -174,8 +215,7 @@ class NoScores(nn.Sequential):
     """Weights of an mlp, and one number for each input."""
 
     def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = super().forward(x)
-        return scores[:, :1]
+        return x[:, :1]
 
 
 class Raises(nn.Sequential):
