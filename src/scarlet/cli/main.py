@@ -20,7 +20,7 @@ COMMANDS = {
     "report": "write report.html about runs: scarlet report DIR... --out FILE",
     "predict": "class of images or arrays, by a run's model: scarlet predict RUN FILE...",
     "export": "write a run's model in the ONNX format: scarlet export RUN --onnx FILE",
-    "data": "list the datasets, or download one: scarlet data list | get NAME",
+    "data": "list, download or pack datasets: scarlet data list | get NAME | pack NAME",
 }
 
 HELP = """usage: scarlet COMMAND [options]

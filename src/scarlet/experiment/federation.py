@@ -15,7 +15,7 @@ import torch
 
 from scarlet.arrays import Inputs
 from scarlet.config import Config, check_per_round
-from scarlet.data.assemble import assemble, in_order
+from scarlet.data.assemble import assemble, in_order, with_folders_read
 from scarlet.data.datasets import (
     PrivateSet,
     SplitSet,
@@ -200,14 +200,22 @@ def prepare(
     `method` says whether a public dataset is needed, whether one client holds all data, and whether all models must be
     alike; None: the usual ones. `terms` and `nonce` are parts of the agreement.
     """
-    sites, test, classes, class_names, augment = _sites(config, given)
-    sites = in_order(sites)
-    shape = as_part(sites[0].train, f"train of site {sites[0].name!r}").of.inputs.shape[1:]
-    needed = method is None or method.uses_public
-    public = _public(config, given, shape, needed=needed)
+    loaded = None if given.sites is not None else load(config)
+    folder_names = None
+    if given.sites is not None:
+        own, own_test, folder_names = with_folders_read(in_order(given.sites), given.test, config.image_size)
+        given = replace(given, sites=own, test=own_test)
+    public = _public(config, given, _input_shape(given, loaded), needed=method is None or method.uses_public)
+    sites = in_order(_sites(config, given, loaded))
+    test = as_part(given.test, "test") if given.test is not None else None
+    if test is None and isinstance(loaded, PrivateSet):
+        test = Part(loaded.test)
+    class_names = folder_names if loaded is None else loaded.class_names
+    classes = given.classes if given.classes is not None or loaded is None else loaded.classes
     data = assemble(sites, public, test, classes, class_names)
     counts = np.array([np.bincount(part.labels, minlength=data.classes) for part in data.train], np.int64)
-    prepared = Preprocessing(given.augment or augment, given.scale or scaled)
+    usual = loaded.augment if isinstance(loaded, PrivateSet) else Augment()
+    prepared = Preprocessing(given.augment or usual, given.scale or scaled)
     kinds, kind_of, found, server = _models(config, given, sites, data, prepared)
     if method is not None and method.pooled:
         data = data.pooled()
@@ -230,7 +238,7 @@ def prepare(
         preprocessing=prepared,
         given=given,
         workers=workers,
-        split_already=given.sites is not None or isinstance(load(config), SplitSet),
+        split_already=not isinstance(loaded, PrivateSet),
         terms=terms,
         nonce=nonce,
     )
@@ -242,34 +250,39 @@ def some_inputs(data: FederatedData) -> torch.Tensor:
 
 
 def load(config: Config) -> PrivateSet | SplitSet:
-    """The private dataset that a config names; the last one stays in memory, so that a comparison reads it once."""
+    """The private dataset that a config names."""
     if config.private == FROM_PYTHON:
         raise ConfigError("private was given from Python, and is not in a file; run or resume it from Python")
-    return _load_private(config.private, _data_dir(config), config.image_size)
+    read = load_private if paired(config.private) is None else _read_once
+    return read(config.private, _data_dir(config), config.image_size)
 
 
-_load_private = lru_cache(maxsize=1)(load_private)
-_load_public = lru_cache(maxsize=1)(load_public)
+# The last datasets of those that never change stay in memory, so that a comparison reads their files once.
+_read_once = lru_cache(maxsize=1)(load_private)
+_read_public_once = lru_cache(maxsize=1)(load_public)
 
 
 def _data_dir(config: Config) -> Path:
-    return config.data_dir if config.data_dir is not None else default_data_dir()
+    return (config.data_dir if config.data_dir is not None else default_data_dir()).absolute()
 
 
-def _sites(
-    config: Config, given: Given
-) -> tuple[Sequence[Site], Part | None, int | None, tuple[str, ...] | None, Augment]:
-    """The clients, what the server is tested on, the classes with their names, and the usual augmentation."""
-    test = None if given.test is None else as_part(given.test, "test")
-    if given.sites is not None:
-        return given.sites, test, given.classes, None, Augment()
-    loaded = load(config)
-    classes = given.classes or loaded.classes
+def _input_shape(given: Given, loaded: PrivateSet | SplitSet | None) -> tuple[int, ...]:
+    """The shape of one input."""
+    if isinstance(loaded, PrivateSet):
+        return loaded.train.inputs.shape[1:]
+    first = in_order(loaded.sites if loaded is not None else given.sites or ())[0]
+    return as_part(first.train, f"train of site {first.name!r}").of.inputs.shape[1:]
+
+
+def _sites(config: Config, given: Given, loaded: PrivateSet | SplitSet | None) -> Sequence[Site]:
+    """The clients: as given, as they are in their files, or by sharing a dataset out."""
+    if loaded is None:
+        return given.sites or ()
     if isinstance(loaded, SplitSet):
-        return loaded.sites, test, classes, loaded.class_names, Augment()
-    sites = share_out(
-        loaded.train,
-        loaded.test,
+        return loaded.sites
+    return share_out(
+        Part(loaded.train),
+        Part(loaded.test),
         clients=config.clients,
         alpha=config.alpha,
         samples_per_client=config.samples_per_client,
@@ -277,12 +290,12 @@ def _sites(
         share_images=config.share_images,
         seed=config.seed,
     )
-    if test is None and sites[0].test is not None:
-        test = Part(sites[0].test.of)
-    return sites, test, classes, loaded.class_names, loaded.augment
 
 
 def _public(config: Config, given: Given, shape: tuple[int, ...], *, needed: bool) -> Inputs:
+    if isinstance(given.public, str | Path):
+        path = given.public
+        config, given = replace(config, public=path if isinstance(path, str) else f"folder:{path}"), NOTHING_GIVEN
     if given.public is not None:
         public = as_public(given.public)
         if config.public_size not in (None, len(public)):
@@ -294,7 +307,8 @@ def _public(config: Config, given: Given, shape: tuple[int, ...], *, needed: boo
         # The size is settled first, because the choice of images depends on it: asked for by name or by default, it
         # must give the same images.
         size = config.public_size or min(_PUBLIC_AT_MOST, public_images(name, _data_dir(config)))
-        return _load_public(name, _data_dir(config), shape, size)
+        read = load_public if paired(name) is None else _read_public_once
+        return read(name, _data_dir(config), shape, size)
     if needed:
         raise ConfigError(
             "public must be given, the unlabelled dataset whose soft-labels are exchanged: arrays or a Dataset from "

@@ -118,7 +118,7 @@ def run_with(
         if saved is not None:
             saved.restore_server(server)
             learner.restore(saved.server_model())
-        mixed = len(federation.kinds) > 1
+        mixed = len({place for place, _ in federation.kinds}) > 1
         log = RoundLog(watchers, checkpoints, learner.arrays(), federation.model_of if mixed else None)
         if directory is not None and resume:
             log.records = directory.rewind(server.state.round)
