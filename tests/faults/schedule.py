@@ -76,4 +76,4 @@ def _world(seed: int, codec_name: str, rng: np.random.Generator, method: str | N
     if built.uplink_bits is None:
         up, down = (bits if bits else None for bits in rng.choice([0, 4, 8, 16, 32], 2).tolist())
         built = replace(built, uplink_bits=up, downlink_bits=down)
-    return World(built, agreement, participation, codec(codec_name, built, agreement), public)
+    return World(built, agreement, participation, codec(codec_name, built, agreement), public, abstain=seed % 3)

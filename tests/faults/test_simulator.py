@@ -36,6 +36,7 @@ def test_no_schedule_of_faults_breaks_an_invariant(part: int) -> None:
         "client crash",
         "server crash",
         "wipe",
+        "answers without labels",
         "client disk full",
         "resync",
         "rejected: unreadable",
