@@ -136,9 +136,9 @@ def in_a_closure(factor: float) -> Kind:
 
 
 def test_lambdas_and_closures_reach_worker_processes() -> None:
-    alone = play(1, factory=in_a_closure(0.01).factory, training=in_a_closure(0.01).training)
-    assert play(2, factory=in_a_closure(0.01).factory, training=in_a_closure(0.01).training) == alone
-    assert play(2, factory=in_a_closure(0.02).factory, training=in_a_closure(0.02).training) != alone
+    alone = play(1, kinds=[in_a_closure(0.01)])
+    assert play(2, kinds=[in_a_closure(0.01)]) == alone
+    assert play(2, kinds=[in_a_closure(0.02)]) != alone
 
 
 def test_what_optimisers_remember_goes_along_with_a_client_to_another_worker_and_to_disk() -> None:
@@ -204,10 +204,9 @@ def drawn(shape: Sequence[int], *, tokens: bool = False) -> FederatedData:
     rng = np.random.default_rng(0)
 
     def inputs(count: int) -> Inputs:
-        whole: Inputs = (
-            rng.integers(0, 20, (count, *shape)) if tokens else rng.normal(size=(count, *shape)).astype("f4")
-        )
-        return whole
+        if tokens:
+            return rng.integers(0, 20, (count, *shape))
+        return rng.normal(size=(count, *shape)).astype(np.float32)
 
     train, test = (Labelled(inputs(count), rng.integers(0, CLASSES, count)) for count in (60, 20))
     return of_pools(train, test, inputs(30))

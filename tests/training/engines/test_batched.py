@@ -451,6 +451,25 @@ def test_inputs_that_are_not_images_can_be_stacked(
     check(ragged(model()), training)
 
 
+class Spare(nn.Module):
+    """A model with a weight that no score depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.spare = tiny(), nn.Parameter(torch.ones(3))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        scores: Tensor = self.inner(inputs)
+        return scores
+
+
+def test_weight_decay_of_a_weight_that_no_score_depends_on_is_found_out() -> None:
+    check_stackable(Spare, images(4, 0), TRAINING)
+    check(ragged(Spare()))
+    with pytest.raises(ConfigError, match=r"differs from one that is trained alone"):
+        check_stackable(Spare, images(4, 0), replace(TRAINING, weight_decay=1e-4))
+
+
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
