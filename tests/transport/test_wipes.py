@@ -14,10 +14,11 @@ from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.messages import Report, Resync
 from scarlet.protocol.server import Server
 from scarlet.protocol.uplink.labels import Answer
+from scarlet.transport.client_runner import ClientRunner
 from scarlet.transport.fault_injection import FaultInjection
 from scarlet.transport.local import LocalTransport
 from scarlet.wire.ledger import Ledger
-from tests.transport.five_clients import AGREEMENT, CLIENTS, EVERYBODY, exchanged, play, transport
+from tests.transport.five_clients import AGREEMENT, CLIENTS, EVERYBODY, data, exchanged, play, setup, transport
 
 WHO, WHEN, ABSTAINS = 2, 3, 2
 CACHING = partial(scarlet, ScarletConfig(cache_duration=4))
@@ -133,16 +134,18 @@ def test_a_client_that_was_never_asked_is_not_wiped(workers: int) -> None:
 
 def test_a_client_that_was_asked_but_never_trained_is_not_wiped_either() -> None:
     faults = WipesAll(seed=0, clients=CLIENTS, dropout=0.9, abstain=ABSTAINS)
-    with transport(faults=faults, method=PLAIN) as clients:
-        rounds = Server(PLAIN(), AGREEMENT, codec("reference", PLAIN(), AGREEMENT), Ledger())
-        downlinks = rounds.open_round()
-        exchanged(clients, downlinks)
-        before = clients.states(EVERYBODY)
-        trained = {client for client, state in before.items() if len(state["answered"])}
-        assert 0 < len(trained) < CLIENTS, "some drop out before their training"
-        exchanged(clients, downlinks)
-        for client, state in clients.states(EVERYBODY).items():
-            assert int(state["abstains"]) == (ABSTAINS if client in trained else 0)
+    runner = ClientRunner(setup(faults=faults, method=PLAIN), data(), {})
+    downlinks = Server(PLAIN(), AGREEMENT, codec("reference", PLAIN(), AGREEMENT), Ledger()).open_round()
+    states = {client: runner._clients[client].node.client.state for client in EVERYBODY}
+    dict(runner.exchange(downlinks))
+    trained = {client for client, state in states.items() if state.answered}
+    assert 0 < len(trained) < CLIENTS, "some drop out before their training"
+    dict(runner.exchange(downlinks))
+    for client, state in states.items():
+        now = runner._clients[client].node.client.state
+        assert (now is state) == (client not in trained)
+        assert now.abstains == (ABSTAINS - 1 if client in trained else 0), "and has abstained once"
+    runner.close()
 
 
 def test_wipes_happen_as_often_as_asked_for_and_are_drawn_for_each_client_and_round() -> None:
