@@ -26,10 +26,10 @@ class RoundEnds:
 
     def start(self, config: object, federation: object, expected: object) -> None: ...
 
-    def round(self, record: object, ledger: object) -> None:
+    def round(self, record: object, ledger: object, clients: object) -> None:
         self.times.append(time.perf_counter())
 
-    def finish(self, result: object, weights: object) -> None: ...
+    def finish(self, result: object) -> None: ...
 
 
 def main() -> None:

@@ -26,15 +26,15 @@ from scarlet.arrays import Values
 from scarlet.experiment.checkpoints import Checkpoint
 from scarlet.experiment.estimate import Estimate
 from scarlet.experiment.federation import Federation, prepare
+from scarlet.experiment.round_log import Metrics
 from scarlet.job import Job, Result
 from scarlet.methods.scarlet import scarlet as build
-from scarlet.models.registry import Weights
 from scarlet.node import model_part
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.client import Client
 from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.server import Server
-from scarlet.records import RoundRecord, RunResult
+from scarlet.records import RoundRecord
 from scarlet.store import Folder, Store
 from scarlet.training.tensors import weights_of
 from scarlet.training.train import predict
@@ -91,7 +91,8 @@ def trained_labels(config: scarlet.Config, run: Path, rounds: int) -> tuple[Valu
     federation = prepare(config)
     if not kept.exists():
         torch.set_num_threads(1)
-        model, public, found = federation.factory(), torch.from_numpy(federation.data.public), []
+        model = federation.architectures[federation.server].factory()
+        public, found = torch.from_numpy(federation.data.public), []
         for _, state in sorted(Checkpoint(snapshot).clients().items()):
             model.load_state_dict(weights_of(model_part(state)))
             found.append(predict(model, public, np.arange(len(public))))
@@ -108,12 +109,12 @@ class _Until:
     def start(self, config: object, federation: Federation, expected: Estimate) -> None:
         print(f"training: {expected}", flush=True)
 
-    def round(self, record: RoundRecord, ledger: Ledger) -> None:
+    def round(self, record: RoundRecord, ledger: Ledger, clients: Metrics) -> None:
         print(f"round {record.round}: {record.seconds:.0f} s, server {record.server_accuracy}", flush=True)
         if record.round > self._round:
             raise KeyboardInterrupt
 
-    def finish(self, result: RunResult, weights: Weights | None) -> None:
+    def finish(self, result: scarlet.Result) -> None:
         pass
 
 

@@ -87,7 +87,7 @@ class MeasuredServerModel(ServerModel):
         compute: ComputeTime,
         model: nn.Module,
         public: Tensor,
-        test: Samples,
+        test: Samples | None,
         training: Training,
         *,
         apart: bool = False,
@@ -103,6 +103,6 @@ class MeasuredServerModel(ServerModel):
         with self._compute.measured():
             super()._learn(labels, round)
 
-    def _evaluate(self) -> tuple[float, float]:
+    def _evaluate(self) -> tuple[float, float] | None:
         with self._compute.measured():
             return super()._evaluate()

@@ -66,13 +66,13 @@ def weights_after_a_round(config: scarlet.Config) -> dict[tuple[int, str], Value
 def weights_in_doubles(config: scarlet.Config, engine: EngineName) -> npt.NDArray[np.float64]:
     """The weights of a client after local training in double precision."""
     federation = prepare(replace(config, engine=engine))
-    data, own = federation.data.private, federation.data.train[0]
-    model = federation.factory()
-    model.load_state_dict(federation.initial_weights())
-    images = torch.from_numpy(data.train_images[own]).double() / 127.5 - 1
-    private = Samples(images, torch.from_numpy(data.train_labels[own]))
+    own = federation.data.train[0].arrays()
+    model = federation.architectures[federation.server].factory()
+    model.load_state_dict(federation.weights[federation.server])
+    images = torch.from_numpy(own.inputs).double() / 127.5 - 1
+    private = Samples(images, torch.from_numpy(own.labels))
     training = federation.training(build(scarlet.ScarletConfig()))
-    fit(model.double(), private, training, np.random.default_rng(0))
+    fit(training.optimisers(model.double()), private, training, np.random.default_rng(0))
     return torch.cat([weight.detach().flatten() for weight in model.parameters()]).numpy()
 
 
@@ -87,7 +87,7 @@ def report(name: str, config: scarlet.Config, rounds: int, seeds: list[int], eng
         apart = max(float(np.abs(weights[key] - first[key]).max()) for key in first)
         for seed in seeds:
             ran = replace(config, engine=engine, rounds=rounds, seed=seed, eval_every=rounds)
-            found = scarlet.run(scarlet.ScarletConfig(), ran).rounds[-1].server_accuracy
+            found = scarlet.run(scarlet.ScarletConfig(), ran).records[-1].server_accuracy
             assert found is not None
             ends.setdefault(engine, []).append(found)
         accuracies = " ".join(f"{value:.4f}" for value in ends[engine])

@@ -27,7 +27,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.flops import step_flops
 from scarlet.arrays import Labels
-from scarlet.data.datasets import Augment
+from scarlet.data.sites import Augment
 from scarlet.job import Job
 from scarlet.models.registry import initial_weights, model_factory
 from scarlet.training.engines.batched import work_together
@@ -92,26 +92,27 @@ class Case:
         return self._together() if engine == "batched" else self._alone(self._model(engine))
 
     def _model(self, engine: EngineName) -> nn.Module:
-        model = choose(engine, self._factory, self._shape).applied_to(self._factory)()
+        model = choose(engine, self._factory).applied_to(self._factory)()
         model.load_state_dict(self._weights)
         return model
 
     def _alone(self, model: nn.Module) -> Steps:
-        samples = replace(self._samples, images=in_format_of(model, self._samples.images))
+        optimisers = self._training.optimisers(model)
+        samples = replace(self._samples, inputs=in_format_of(model, self._samples.inputs))
         return Steps(
-            train=lambda: fit(model, samples, self._training, np.random.default_rng(0)),
+            train=lambda: fit(optimisers, samples, self._training, np.random.default_rng(0)),
             predict=lambda: evaluate(model, samples),
         )
 
     def _together(self) -> Steps:
-        images, labels = (torch.chunk(each, TOGETHER) for each in (self._samples.images, self._samples.labels))
+        images, labels = (torch.chunk(each, TOGETHER) for each in (self._samples.inputs, self._samples.labels))
         clients = [(self._model("batched"), Samples(*own)) for own in zip(images, labels, strict=True)]
         jobs = [Job(client, 1, 0, NO_LABELS, NO_LABELS.index) for client in range(TOGETHER)]
 
         def work(epochs: int, tests: bool) -> None:
             tasks = [
-                Task(model, job, samples, samples if tests else None)
-                for (model, samples), job in zip(clients, jobs, strict=True)
+                Task(str(job.client), job, model, self._training.optimisers(model), own, own if tests else None)
+                for (model, own), job in zip(clients, jobs, strict=True)
             ]
             training = replace(self._training, local_epochs=epochs)
             work_together(tasks, self._public(), training, self._weights)
@@ -119,7 +120,7 @@ class Case:
         return Steps(train=lambda: work(1, tests=False), predict=lambda: work(0, tests=True))
 
     def _public(self) -> Tensor:
-        return self._samples.images[:1]  # nothing is distilled or requested
+        return self._samples.inputs[:1]  # nothing is distilled or requested
 
 
 def compare(name: str, case: Case, repeats: int) -> None:

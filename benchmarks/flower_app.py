@@ -54,24 +54,25 @@ def client(message: Message, context: Context) -> Message:
     """A client's part of a round; its model is kept in the context's state."""
     known = federation()
     number, round = int(context.node_config["partition-id"]), int(message.content["round"]["number"])
-    arrays, training, private = message.content["labels"], known.training(dsfl(DsflConfig())), known.data.private
+    arrays, training, name = message.content["labels"], known.training(dsfl(DsflConfig())), known.data.names[number]
     own, test = known.data.train[number], known.data.test[number]
-    model = known.factory()
-    train_samples = samples(private.train_images[own], private.train_labels[own], model, "cpu")
-    test_samples = samples(private.test_images[test], private.test_labels[test], model, "cpu")
+    assert test is not None
+    model = known.architectures[known.server].factory()
+    optimisers = training.optimisers(model)  # plain SGD, which remembers nothing
+    train_samples, test_samples = (samples(part.arrays(), model, "cpu") for part in (own, test))
     if "model" in context.state:
         model.load_state_dict(context.state["model"].to_torch_state_dict())
     else:
-        model.load_state_dict(known.initial_weights())
+        model.load_state_dict(known.weights[known.server])
 
     taught, value = arrays["taught"].numpy(), arrays["value"].numpy()
     request, images = arrays["request"].numpy(), public()
     started = time.thread_time()
     if len(taught):
-        rng = stream(training.seed, "client", client=number, round=round, purpose="distil")
-        distil(model, images, Labels(taught, value), training, rng)
-    rng = stream(training.seed, "client", client=number, round=round, purpose="fit")
-    fit(model, train_samples, training, rng)
+        rng = stream(training.seed, "client", client=name, round=round, purpose="distil")
+        distil(optimisers, images, Labels(taught, value), training, rng)
+    rng = stream(training.seed, "client", client=name, round=round, purpose="fit")
+    fit(optimisers, train_samples, training, rng)
     accuracy, _ = evaluate(model, test_samples)
     labels = predict(model, images, request)
     compute = time.thread_time() - started
@@ -85,10 +86,11 @@ def client(message: Message, context: Context) -> Message:
 def server(grid: Grid, context: Context) -> None:
     """Rounds of DS-FL, each timed."""
     known, method = federation(), dsfl(DsflConfig())
-    agreement, private = known.agreement, known.data.private
-    model = known.factory()
-    model.load_state_dict(known.initial_weights())
-    test = samples(private.test_images, private.test_labels, model, "cpu")
+    agreement, held_out = known.agreement, known.data.held_out
+    assert held_out is not None
+    model = known.architectures[known.server].factory()
+    model.load_state_dict(known.weights[known.server])
+    test = samples(held_out.arrays(), model, "cpu")
     learner = ServerModel(model, public(), test, known.training(method))
     taught = Labels(np.empty(0, np.int64), np.empty((0, agreement.classes), np.float32))
     nodes = _nodes(grid, agreement.clients)

@@ -13,9 +13,10 @@ from benchmarks.workloads import WARM_UP
 from scarlet.config import Config
 from scarlet.experiment.estimate import Estimate
 from scarlet.experiment.federation import Federation
+from scarlet.experiment.result import Result
+from scarlet.experiment.round_log import Metrics
 from scarlet.experiment.run import run
-from scarlet.models.registry import Weights
-from scarlet.records import RoundRecord, RunResult
+from scarlet.records import RoundRecord
 from scarlet.wire.ledger import Ledger
 
 
@@ -39,11 +40,11 @@ class RoundTimes:
 
     def start(self, config: Mapping[str, object], federation: Federation, expected: Estimate) -> None: ...
 
-    def round(self, record: RoundRecord, ledger: Ledger) -> None:
+    def round(self, record: RoundRecord, ledger: Ledger, clients: Metrics) -> None:
         self._seconds.append(record.seconds)
         self._computed.append(self._compute.seconds)
 
-    def finish(self, result: RunResult, weights: Weights | None) -> None: ...
+    def finish(self, result: Result) -> None: ...
 
 
 def ours(method: object, config: Config, codec: str) -> list[Timing]:

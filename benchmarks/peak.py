@@ -73,4 +73,4 @@ def training_images(federation: Federation) -> int:
 def training_flops(federation: Federation) -> int:
     """FLOPs of a round's training, without prediction and evaluation."""
     image = scaled(torch.from_numpy(federation.data.public[:1]))
-    return step_flops(federation.factory(), image) * training_images(federation)
+    return step_flops(federation.architectures[federation.server].factory(), image) * training_images(federation)

@@ -27,7 +27,8 @@ from torch.utils.data import DataLoader, Dataset
 from benchmarks.timing import Timing
 from benchmarks.workloads import WARM_UP
 from scarlet.config import Config
-from scarlet.data.datasets import Augment
+from scarlet.data.samples import Part
+from scarlet.data.sites import Augment
 from scarlet.experiment.federation import Federation, prepare
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.models.registry import ModelFactory
@@ -96,15 +97,15 @@ class Learner:
     """Trains and tests a model."""
 
     def __init__(self, model: nn.Module, training: Training) -> None:
+        assert isinstance(training.augment, Augment)
         self.model = model
         self.training = training
+        self.augment = training.augment
 
     def fit(self, images: Tensor, classes: Tensor) -> None:
         """Local training with cross-entropy."""
         training = self.training
-        self._train(
-            Images(images, classes, training.augment), nn.CrossEntropyLoss(), training.local_epochs, training.lr
-        )
+        self._train(Images(images, classes, self.augment), nn.CrossEntropyLoss(), training.local_epochs, training.lr)
 
     def distil(self, images: Tensor, labels: Tensor) -> None:
         """Training towards soft-labels with KL(teacher || model)."""
@@ -115,7 +116,7 @@ class Learner:
             return found
 
         training = self.training
-        self._train(Images(images, labels, training.augment), loss, training.distil_epochs, training.distil_lr)
+        self._train(Images(images, labels, self.augment), loss, training.distil_epochs, training.distil_lr)
 
     def _train(self, images: Images, criterion: _Criterion, epochs: int, lr: float) -> None:
         loader = DataLoader(images, batch_size=self.training.batch_size, shuffle=True, num_workers=0)
@@ -236,17 +237,16 @@ class Plain:
 
     def __init__(self, federation: Federation, options: ScarletConfig, folder: Path) -> None:
         method = scarlet(options)
-        training = federation.training(method)
+        training, factory = federation.training(method), federation.architectures[federation.server].factory
         self._federation = federation
         self._options = options
-        self._files = _ClientFiles(folder, federation.factory, training)
+        self._files = _ClientFiles(folder, factory, training)
         self._draws = Draws(federation.agreement, method.select, method.downlink.policy)
         self._cache = Cache(options.cache_duration)
-        private = federation.data.private
-        self._test = _as_distributed(private.test_images), torch.from_numpy(private.test_labels)
+        self._test = _loaded(federation.data.held_out)
         self._public = _as_distributed(federation.data.public)
-        weights = federation.initial_weights()
-        model = federation.factory()
+        weights = federation.weights[federation.server]
+        model = factory()
         model.load_state_dict(weights)
         self._learner = Learner(model, training)
         self._taught: list[int] = []
@@ -288,17 +288,19 @@ class Plain:
     def _save(self, weights: Mapping[str, Tensor]) -> None:
         """Give each client its data, its initial model and an empty cache."""
         data, files = self._federation.data, self._files
-        private = data.private
         torch.save(self._public, files.data("public"))
         for client, (train, test) in enumerate(zip(data.train, data.test, strict=True)):
-            for name, images, labels, share in (
-                ("private", private.train_images, private.train_labels, train),
-                ("test", private.test_images, private.test_labels, test),
-            ):
-                pair = _as_distributed(images[share]), torch.from_numpy(labels[share])
-                torch.save(pair, files.data(f"{name}-{client}"))
+            for name, part in (("private", train), ("test", test)):
+                torch.save(_loaded(part), files.data(f"{name}-{client}"))
             torch.save(weights, files.data(f"model-{client}"))
             torch.save({}, files.data(f"cache-{client}"))
+
+
+def _loaded(part: Part | None) -> tuple[Tensor, Tensor]:
+    """The images of a part with their classes."""
+    assert part is not None
+    images, labels = part.arrays()
+    return _as_distributed(images), torch.from_numpy(labels)
 
 
 def _as_distributed(images: npt.NDArray[Any]) -> Tensor:

@@ -42,7 +42,7 @@ class Usage:
 
     def start(self, config: object, federation: object, expected: object) -> None: ...
 
-    def round(self, record: object, ledger: object) -> None:
+    def round(self, record: object, ledger: object, clients: object) -> None:
         self.times.append(time.perf_counter())
         workers = [child.pid for child in multiprocessing.active_children() if child.name.startswith("scarlet-")]
         processes = [os.getpid(), *workers]
@@ -51,7 +51,7 @@ class Usage:
         self.peak = sum(_kilobytes(text, "VmHWM") for text in status)
         self.shared = sum(_kilobytes(text, "RssFile") for text in status)
 
-    def finish(self, result: object, weights: object) -> None: ...
+    def finish(self, result: object) -> None: ...
 
 
 def _processor_seconds(stat: str) -> float:

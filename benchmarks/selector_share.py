@@ -25,15 +25,15 @@ from scarlet.rng import stream
 
 def papers(federation: Federation, client: int) -> Mask:
     """The mask of a client with the constants of the paper's comparison."""
-    private = federation.data.private.train_images[federation.data.train[client]]
-    rng = stream(federation.config.seed, "client", client=client, purpose="prepare")
+    private = federation.data.train[client].arrays().inputs
+    rng = stream(federation.config.seed, "client", client=federation.data.names[client], purpose="prepare")
     return in_distribution(private, federation.data.public, rng)
 
 
 def originals(federation: Federation, client: int) -> Mask:
     """The mask of a client with the constants of Selective-FD's authors."""
-    private = federation.data.private.train_images[federation.data.train[client]]
-    rng = stream(federation.config.seed, "client", client=client, purpose="prepare")
+    private = federation.data.train[client].arrays().inputs
+    rng = stream(federation.config.seed, "client", client=federation.data.names[client], purpose="prepare")
     return in_distribution(
         private,
         federation.data.public,

@@ -70,7 +70,7 @@ def main() -> None:
         for codec in CODECS:
             spent.update(dict.fromkeys(spent, 0.0))
             result = scarlet.run(scarlet.ScarletConfig(), replace(config, codec=codec))
-            seconds = sum(round.seconds for round in result.rounds)
+            seconds = sum(round.seconds for round in result.records)
             step = sum(spent.values())
             each = 1e3 * step / config.rounds
             print(

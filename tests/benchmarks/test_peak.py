@@ -24,7 +24,7 @@ CNN = 14 * 14 * 16 * 25 + 7 * 7 * 32 * 16 * 9 + 32 * 7 * 7 * 64 + 64 * 10
         (cnn(10), (1, 28, 28), CNN),
         # The stem, six convolutions on 32x32, twice one that halves the side and five more, and the last layer.
         (
-            resnet20(10, 3, 32),
+            resnet20(10, (3, 32, 32)),
             (3, 32, 32),
             32 * 32 * 16 * 27
             + 6 * 32 * 32 * 16 * 144
@@ -42,7 +42,7 @@ def test_multiply_adds_are_those_counted_by_hand(model: nn.Module, shape: tuple[
 
 
 def test_resnet20_needs_about_forty_one_million() -> None:
-    assert 40.5e6 < multiply_adds(resnet20(10, 3, 32), torch.zeros(1, 3, 32, 32)) < 41.2e6
+    assert 40.5e6 < multiply_adds(resnet20(10, (3, 32, 32)), torch.zeros(1, 3, 32, 32)) < 41.2e6
 
 
 def test_training_images_are_those_of_all_clients_and_the_server() -> None:

@@ -11,7 +11,7 @@ from benchmarks.plain import Answer, Cache, Images, Plain, PlainRound, _client, 
 
 from scarlet import Config, ScarletConfig, run
 from scarlet.arrays import Labels
-from scarlet.data.datasets import Augment
+from scarlet.data.sites import Augment
 from scarlet.experiment.federation import prepare
 from scarlet.methods.scarlet import scarlet
 from scarlet.records import RoundRecord
@@ -43,7 +43,7 @@ class InOneProcess(Plain):
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[PlainRound], list[RoundRecord]]:
     plain = InOneProcess(prepare(TINY), OPTIONS, tmp_path_factory.mktemp("plain"))
-    return list(plain.rounds(TINY.rounds)), list(run(OPTIONS, TINY).rounds)
+    return list(plain.rounds(TINY.rounds)), list(run(OPTIONS, TINY).records)
 
 
 @pytest.mark.xdist_group("plain")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from scarlet.arrays import Labels
-from scarlet.data.datasets import Augment
+from scarlet.data.sites import Augment
 from scarlet.job import Job
 from scarlet.methods.fedavg import FedavgConfig, fedavg
 from scarlet.protocol.agreement import Agreement
@@ -78,7 +78,8 @@ class Federation:
             job = self.clients[number].receive(downlink)
             assert isinstance(job, Job)
             own = used(network(seed + number), number)
-            result = work(Task(own, job, images(number), None), self.public, TRAINING, network().state_dict())
+            task = Task(str(number), job, own, TRAINING.optimisers(own), images(number), None)
+            result = work(task, self.public, TRAINING, network().state_dict())
             self.trained[number] = copy.deepcopy(own.state_dict())
             replies[number] = self.clients[number].reply(job, result)
         return replies

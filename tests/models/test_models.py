@@ -5,15 +5,16 @@ import torch
 from torch import nn
 
 from scarlet.errors import ConfigError
-from scarlet.models.registry import MODELS, initial_weights, model_factory
+from scarlet.models.registry import MODELS, initial_weights, model_factory, usual_model
 from scarlet.models.resnet import ResNet
 
-SHAPES = {
+SHAPES: dict[str, tuple[int, ...]] = {
     "cnn": (1, 28, 28),
     "cnn32": (3, 32, 32),
     "resnet20": (3, 32, 32),
     "resnet32": (3, 32, 32),
     "resnet18": (3, 64, 64),
+    "mlp": (20,),
 }
 
 
@@ -82,6 +83,10 @@ def test_cnn32_has_three_convolutions_with_batch_norm_and_one_linear_layer() -> 
     assert parameters(build("cnn32")) == by_hand == 66_730
 
 
+def test_mlp_has_two_hidden_layers_of_64() -> None:
+    assert parameters(build("mlp")) == linear(20, 64) + linear(64, 64) + linear(64, 10)
+
+
 @pytest.mark.parametrize(("name", "depth"), [("resnet18", 18), ("resnet20", 20), ("resnet32", 32)])
 def test_a_resnet_is_as_deep_as_its_name_says(name: str, depth: int) -> None:
     layers = [layer for layer in build(name).modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
@@ -106,6 +111,28 @@ def test_a_model_gives_one_score_for_each_class(name: str) -> None:
 )
 def test_a_model_fits_images_of_another_shape(name: str, shape: tuple[int, int, int]) -> None:
     assert model_factory(name, 5, shape)().eval()(torch.zeros(1, *shape)).shape == (1, 5)
+
+
+@pytest.mark.parametrize("shape", [(5,), (7, 5), (3, 8, 8), (2, 3, 4, 5)])
+def test_mlp_takes_inputs_of_any_shape(shape: tuple[int, ...]) -> None:
+    assert model_factory("mlp", 5, shape)()(torch.zeros(2, *shape)).shape == (2, 5)
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "mlp"])
+@pytest.mark.parametrize("shape", [(5,), (7, 5)])
+def test_a_model_for_images_is_refused_for_other_inputs_in_one_line_that_names_mlp(
+    name: str, shape: tuple[int, ...]
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^model {name} takes images .*; use mlp, or .* from Python$") as refused:
+        model_factory(name, 5, shape)
+    assert str(list(shape)) in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("shape", "name"), [((9,), "mlp"), ((3, 8, 8), "cnn32"), ((7, 5), None), ((1, 2, 3, 4), None)])
+def test_rows_and_images_have_a_usual_model_and_other_inputs_have_none(
+    shape: tuple[int, ...], name: str | None
+) -> None:
+    assert usual_model(shape) == name
 
 
 def first_block_that_widens(name: str) -> nn.Module:

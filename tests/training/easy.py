@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from scarlet.arrays import Index, Labels
-from scarlet.data.datasets import Augment
+from scarlet.data.sites import Augment
+from scarlet.training import train
 from scarlet.training.train import Samples, Training
 
 CLASSES = 3
@@ -49,6 +50,23 @@ def teacher(index: Index) -> Labels:
     value = np.random.default_rng(9).dirichlet(np.ones(CLASSES), len(index)).astype(np.float32)
     value[:3] = np.eye(CLASSES)[0]
     return Labels(index, value)
+
+
+def fit(model: nn.Module, samples: Samples, training: Training, rng: np.random.Generator) -> float:
+    """Train a model with new optimisers."""
+    return train.fit(training.optimisers(model), samples, training, rng)
+
+
+def distil(
+    model: nn.Module,
+    public: Tensor,
+    labels: Labels,
+    training: Training,
+    rng: np.random.Generator,
+    weight: float = 1.0,
+) -> float:
+    """Distil labels into a model with new optimisers."""
+    return train.distil(training.optimisers(model), public, labels, training, rng, weight)
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:

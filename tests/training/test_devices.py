@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_leaves
 
 from scarlet.arrays import Index, Labels, Values
 from scarlet.data import augment as augment_module
-from scarlet.data.datasets import Augment
+from scarlet.data.samples import Labelled
+from scarlet.data.sites import Augment
 from scarlet.job import Job
 from scarlet.training.engines.batched import work_together
 from scarlet.training.engines.memory_format import to_channels_last
@@ -63,8 +64,8 @@ class Device(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def on_device(model: nn.Module, count: int, *, floats: bool = False) -> Samples:
     given = easy(count)
-    images = given.images.float().numpy() if floats else given.images.numpy()
-    return samples(images, given.labels.numpy(), model, str(DEVICE))
+    images = given.inputs.float().numpy() if floats else given.inputs.numpy()
+    return samples(Labelled(images, given.labels.numpy()), model, str(DEVICE))
 
 
 def several(index: Index) -> Labels:
@@ -87,8 +88,9 @@ def tasks(prepared: Callable[[nn.Module], nn.Module], *, floats: bool = False) -
     for job, count in zip(jobs, (20, 17, 5), strict=True):
         model = prepared(network()).to(DEVICE)
         test = None if job.client == 1 else on_device(model, 6)
-        made.append(Task(model, job, on_device(model, count, floats=floats), test))
-    images = easy(PUBLIC).images
+        private = on_device(model, count, floats=floats)
+        made.append(Task(str(job.client), job, model, TRAINING.optimisers(model), private, test))
+    images = easy(PUBLIC).inputs
     return made, resident((images.float() if floats else images).numpy(), made[0].model, str(DEVICE))
 
 
@@ -108,7 +110,8 @@ def test_training_a_client_mixes_no_devices(
         epochs = [()] * (4 if len(task.job.teacher.index) else 2)
         measured = [()] * 2 if task.test else []
         weights = [tuple(value.shape) for value in task.model.state_dict().values()] if task.job.send_parameters else []
-        assert device.read == [*chosen, *epochs, *measured, *weights, result.value.shape], "one read an epoch"
+        answered = [result.value.shape] if len(task.job.request) else []
+        assert device.read == [*chosen, *epochs, *measured, *weights, *answered], "one read an epoch"
 
 
 @pytest.mark.parametrize("augment", AUGMENTS)
@@ -131,14 +134,16 @@ def test_augmenting_a_dataset_too_large_for_one_canvas_mixes_no_devices(monkeypa
 
 def test_training_the_servers_model_mixes_no_devices() -> None:
     model = network().to(DEVICE)
-    server = ServerModel(model, on_device(model, PUBLIC).images, on_device(model, 6), TRAINING)
+    server = ServerModel(model, on_device(model, PUBLIC).inputs, on_device(model, 6), TRAINING)
     with Device() as device:
         server.load(parameters_of(network(2)))
         server.learn(teacher(np.arange(10)), 1)
         learned = server.finish(measure=True).result()
         assert server.predict(np.arange(4)).shape == (4, CLASSES)
-    assert {value.device for value in learned.weights.values()} == {DEVICE}
-    assert device.read == [(), (), (), (), (4, CLASSES)], "two epochs, accuracy and loss, the soft-labels"
+    copied = [tuple(value.shape) for value in model.state_dict().values()]
+    assert [array.shape for array in learned.arrays.values()] == copied
+    epochs, measured = [()] * 2, [()] * 2
+    assert device.read == [*epochs, *measured, *copied, (4, CLASSES)], "the last are the soft-labels"
 
 
 def test_a_models_arrays_and_digest_are_read_from_the_device() -> None:

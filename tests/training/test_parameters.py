@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from scarlet.data.samples import Labelled
 from scarlet.errors import MessageError
 from scarlet.training.tensors import model_arrays, resident, samples, weights_digest, weights_of
 from scarlet.training.train import load_parameters, parameters_of
@@ -95,6 +96,6 @@ def test_samples_become_tensors_in_the_models_layout() -> None:
     model = nn.Conv2d(3, 8, 3)
     assert resident(given, model, "cpu").is_contiguous()
     converted = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    made = samples(given, np.arange(4), converted, "cpu")
-    assert made.images.is_contiguous(memory_format=torch.channels_last) and not made.images.is_contiguous()
+    made = samples(Labelled(given, np.arange(4)), converted, "cpu")
+    assert made.inputs.is_contiguous(memory_format=torch.channels_last) and not made.inputs.is_contiguous()
     assert made.labels.tolist() == [0, 1, 2, 3]

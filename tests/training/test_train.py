@@ -10,23 +10,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from scarlet.arrays import Labels, Values
-from scarlet.data.datasets import Augment
+from scarlet.data.sites import Augment
 from scarlet.job import Job, Result
 from scarlet.rng import stream
 from scarlet.training.train import (
     Samples,
     Task,
     Training,
-    distil,
     ends_of_batches,
     evaluate,
-    fit,
     parameters_of,
     predict,
     scaled,
     work,
 )
-from tests.training.easy import CLASSES, NO_LABELS, TRAINING, easy, network, same, teacher, weights
+from tests.training.easy import CLASSES, NO_LABELS, TRAINING, distil, easy, fit, network, same, teacher, weights
 
 
 def job(client: int = 0, round: int = 1, taught: Labels = NO_LABELS) -> Job:
@@ -69,7 +67,7 @@ def test_fit_reports_the_mean_loss_of_its_last_epoch() -> None:
     reported = fit(model, samples, replace(still, batch_size=20), stream(0, "client"))
     model.train()
     with torch.no_grad():
-        expected = functional.cross_entropy(model(scaled(samples.images)), samples.labels)
+        expected = functional.cross_entropy(model(scaled(samples.inputs)), samples.labels)
     assert reported == pytest.approx(float(expected), rel=1e-5)
 
 
@@ -97,7 +95,7 @@ def literal_distil(
 
 
 def test_distil_takes_the_steps_of_a_literal_loop() -> None:
-    public, labels = easy(40).images, teacher(np.arange(1, 40, 2))  # two batches of 8 and one of 4
+    public, labels = easy(40).inputs, teacher(np.arange(1, 40, 2))  # two batches of 8 and one of 4
     ours, literal = network(), network()
     training = replace(TRAINING, distil_epochs=3)
     loss = distil(ours, public, labels, training, stream(5, "client", purpose="distil"))
@@ -109,7 +107,7 @@ def test_distil_takes_the_steps_of_a_literal_loop() -> None:
 
 
 def test_distil_makes_a_student_predict_what_its_teacher_predicts() -> None:
-    public, labels = easy(30).images, teacher(np.arange(30))
+    public, labels = easy(30).inputs, teacher(np.arange(30))
     student = network()
     loss = distil(student, public, labels, replace(TRAINING, distil_epochs=60, distil_lr=0.3), stream(0, "server"))
     assert loss < 0.1
@@ -127,7 +125,7 @@ def test_training_sees_augmented_images() -> None:
 
 
 def test_predict_answers_from_the_plain_images_in_eval_mode_and_leaves_batch_norm_alone() -> None:
-    model, public, index = network(), easy(20).images, np.array([2, 3, 11])
+    model, public, index = network(), easy(20).inputs, np.array([2, 3, 11])
     fit(model, easy(20), TRAINING, stream(0, "client"))
     before = weights(model)
     values = predict(model.train(), public, index)
@@ -138,20 +136,20 @@ def test_predict_answers_from_the_plain_images_in_eval_mode_and_leaves_batch_nor
 
 
 def test_predictions_are_distributions() -> None:
-    values = predict(network(), easy(30).images, np.arange(30))
+    values = predict(network(), easy(30).inputs, np.arange(30))
     assert values.dtype == np.float32 and values.shape == (30, CLASSES)
     assert (values >= 0).all()
     np.testing.assert_allclose(values.sum(axis=1), 1, atol=1e-6)
 
 
 def test_a_long_request_is_answered_in_its_own_order() -> None:
-    model, public, index = network(), easy(250).images, np.arange(0, 250, dtype=np.int64)[::-1].copy()
+    model, public, index = network(), easy(250).inputs, np.arange(0, 250, dtype=np.int64)[::-1].copy()
     one_by_one = np.concatenate([predict(model, public, index[[at]]) for at in range(len(index))])
     np.testing.assert_allclose(predict(model, public, index), one_by_one, atol=1e-6)
 
 
 def test_an_empty_request_is_answered_with_no_rows() -> None:
-    assert predict(network(), easy(5).images, np.empty(0, np.int64)).shape == (0, CLASSES)
+    assert predict(network(), easy(5).inputs, np.empty(0, np.int64)).shape == (0, CLASSES)
 
 
 def test_evaluate_counts_the_right_answers_and_averages_the_loss() -> None:
@@ -180,10 +178,10 @@ class Scaling(nn.Module):
 @pytest.mark.parametrize("augment", [Augment(0, False), Augment(1, True)])
 def test_a_model_may_write_to_its_input(floats: bool, augment: Augment) -> None:
     given = easy(40)
-    given = replace(given, images=scaled(given.images)) if floats else given
-    before = given.images.clone()
+    given = replace(given, inputs=scaled(given.inputs)) if floats else given
+    before = given.inputs.clone()
     loss = fit(Scaling(), given, replace(TRAINING, augment=augment), np.random.default_rng(0))
-    assert np.isfinite(loss) and torch.equal(given.images, before)
+    assert np.isfinite(loss) and torch.equal(given.inputs, before)
 
 
 def test_bytes_are_scaled_to_minus_one_to_one_and_floats_are_left_alone() -> None:
@@ -197,8 +195,9 @@ def test_bytes_are_scaled_to_minus_one_to_one_and_floats_are_left_alone() -> Non
 def done(model: nn.Module, job: Job, training: Training = TRAINING, *, measured: bool = False) -> Result:
     """`work` on an easy set, which is the public dataset too; the models started from `network(2)`."""
     samples = easy(20)
-    task = Task(model, job, samples, samples if measured else None)
-    return work(task, samples.images, training, network(2).state_dict())
+    test = samples if measured else None
+    task = Task(str(job.client), job, model, training.optimisers(model), samples, test)
+    return work(task, samples.inputs, training, network(2).state_dict())
 
 
 def after_work(training: Training = TRAINING, client: int = 0, round: int = 1) -> dict[str, Tensor]:
@@ -238,7 +237,7 @@ def by_hand(model: nn.Module, taught: Labels, weight: float = 1.0) -> nn.Module:
     """Client 2 in round 3 distils, then fits."""
     samples = easy(20)
     rng = stream(5, "client", client=2, round=3, purpose="distil")
-    distil(model, samples.images, taught, TRAINING, rng, weight)
+    distil(model, samples.inputs, taught, TRAINING, rng, weight)
     fit(model, samples, TRAINING, stream(5, "client", client=2, round=3, purpose="fit"))
     return model
 
@@ -248,7 +247,7 @@ def test_a_client_distils_first_then_fits_then_answers_and_is_measured() -> None
     result = done(model, job(2, 3, labels), measured=True)
     expected = by_hand(network(), labels)
     assert same(weights(model), weights(expected))
-    assert np.array_equal(result.value, predict(expected, samples.images, np.arange(5)))
+    assert np.array_equal(result.value, predict(expected, samples.inputs, np.arange(5)))
     assert (result.metrics["accuracy"], result.metrics["loss"]) == evaluate(expected, samples)
     assert result.samples == 20 and result.parameters is None
 
@@ -269,7 +268,7 @@ def test_a_client_chooses_by_the_soft_labels_of_its_model_before_it_restarts() -
     done(model, replace(job(2, 3, several), choose=choose, restart=True))
     assert same(weights(model), weights(by_hand(network(2), teacher(np.arange(10)))))
     (own,) = asked
-    assert np.array_equal(own, predict(network(), easy(20).images, np.arange(10)))
+    assert np.array_equal(own, predict(network(), easy(20).inputs, np.arange(10)))
     done(network(), replace(job(), choose=choose))
     assert len(asked) == 1, "a client without a teacher has nothing to choose"
 

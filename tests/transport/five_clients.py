@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
 
-from scarlet.data.datasets import Augment, PrivateSet
+from scarlet.arrays import Index, Inputs
 from scarlet.data.federated import FederatedData
+from scarlet.data.samples import Labelled, Part
+from scarlet.data.sites import Augment
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.models.registry import initial_weights, model_factory
 from scarlet.protocol.agreement import Agreement
@@ -20,7 +22,7 @@ from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Server
 from scarlet.training.train import Training
-from scarlet.transport.client_setup import ClientSetup, Evaluation
+from scarlet.transport.client_setup import ClientSetup, Evaluation, Kind
 from scarlet.transport.fault_injection import FaultInjection
 from scarlet.transport.local import LocalTransport
 from scarlet.transport.transport import Failure, Transport
@@ -37,28 +39,42 @@ Said = dict[int, list[bytes]]  # client -> its messages in the order it sent the
 
 def data() -> FederatedData:
     rng = np.random.default_rng(0)
-    private = PrivateSet(
-        name="random",
-        classes=CLASSES,
-        train_images=rng.integers(0, 256, (60, *SHAPE), np.uint8),
-        train_labels=rng.integers(0, CLASSES, 60),
-        test_images=rng.integers(0, 256, (20, *SHAPE), np.uint8),
-        test_labels=rng.integers(0, CLASSES, 20),
-    )
-    public = rng.integers(0, 256, (30, *SHAPE), np.uint8)
-    train = [np.arange(12 * k, 12 * k + 12) for k in EVERYBODY]
-    return FederatedData(private, public, train, [np.arange(4 * k, 4 * k + 4) for k in EVERYBODY])
+    train = Labelled(rng.integers(0, 256, (60, *SHAPE), np.uint8), rng.integers(0, CLASSES, 60))
+    test = Labelled(rng.integers(0, 256, (20, *SHAPE), np.uint8), rng.integers(0, CLASSES, 20))
+    return of_pools(train, test, rng.integers(0, 256, (30, *SHAPE), np.uint8))
 
 
-def setup(**changes: Any) -> ClientSetup:
-    factory = model_factory("cnn32", CLASSES, SHAPE)
+def of_pools(train: Labelled, test: Labelled, public: Inputs) -> FederatedData:
+    """Five clients with equal shares of the samples for training and for tests."""
+    names = [str(client) for client in EVERYBODY]
+    return FederatedData(names, shares(train), shares(test), public, Part(test), CLASSES)
+
+
+def shares(pool: Labelled) -> list[Part]:
+    places: Index = np.arange(len(pool.labels))
+    return [Part(pool, own) for own in np.split(places, CLIENTS)]
+
+
+def kind(**changes: Any) -> Kind:
+    """A small network with batch norm; its weights are those of the factory, unless they are given."""
+    factory = changes.get("factory", model_factory("cnn32", CLASSES, SHAPE))
+    given: dict[str, Any] = {
+        "model": "cnn32",
+        "factory": factory,
+        "weights": initial_weights(factory, 0),
+        "training": Training(1, 1, 0.1, 0.1, 5, Augment(padding=2, flip=True), seed=0),
+    }
+    return Kind(**given | changes)
+
+
+def setup(kinds: Sequence[Kind] | None = None, kind_of: Sequence[int] | None = None, **changes: Any) -> ClientSetup:
+    """Clients of some kinds, or of one; `changes` are fields of the setup, or of that one kind."""
+    of_the_kind = {name: changes.pop(name) for name in Kind.__dataclass_fields__ if name in changes}
     given: dict[str, Any] = {
         "method": METHOD,
         "agreement": AGREEMENT,
-        "codec": "reference",
-        "factory": factory,
-        "weights": initial_weights(changes.get("factory", factory), 0),
-        "training": Training(1, 1, 0.1, 0.1, 5, Augment(padding=2, flip=True), seed=0),
+        "kinds": [kind(**of_the_kind)] if kinds is None else kinds,
+        "kind_of": np.array([0] * CLIENTS if kind_of is None else kind_of, np.int32),
         "device": "cpu",
         "evaluation": Evaluation(every=2, last=4),
         "faults": FaultInjection(seed=0, clients=CLIENTS),

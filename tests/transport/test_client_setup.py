@@ -10,7 +10,7 @@ from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.protocol.downlink.shared import Shared
 from scarlet.protocol.method import Method
 from scarlet.transport.client_setup import BUDGET, Evaluation, client_bytes, clients_in_memory
-from tests.transport.five_clients import AGREEMENT
+from tests.transport.five_clients import AGREEMENT, kind
 
 LARGE = replace(AGREEMENT, public_size=10_000)
 METHOD = scarlet(ScarletConfig())
@@ -25,8 +25,11 @@ METHOD = scarlet(ScarletConfig())
     ],
     ids=["scarlet", "three teachers", "delta coding"],
 )
-def test_the_bytes_of_a_client_are_those_of_its_model_its_images_and_its_labels(method: Method, a_sample: int) -> None:
-    held = client_bytes(method, LARGE, "compact", {"weight": torch.zeros(250)}, 500) - 1000 - 500
+def test_the_bytes_of_a_client_are_those_of_the_largest_model_its_images_and_its_labels(
+    method: Method, a_sample: int
+) -> None:
+    kinds = [kind(weights={"weight": torch.zeros(count)}) for count in (90, 250, 3)]
+    held = client_bytes(method, replace(LARGE, codec="compact"), kinds, 500) - 1000 - 500
     assert 0 <= held - LARGE.public_size * a_sample < 1000, "the rest is the names of fields"
 
 

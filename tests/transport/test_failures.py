@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scarlet.arrays import Images, Labels
+from scarlet.arrays import Inputs, Labels
 from scarlet.data.federated import FederatedData
+from scarlet.data.samples import Labelled, Part
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec import Codec
 from scarlet.protocol.downlink.shared import Shared, SharedClient
 from scarlet.protocol.method import Method, Prepared
 from scarlet.transport.transport import Failure
-from tests.transport.five_clients import AGREEMENT, EVERYBODY, METHOD, data, exchanged, server, transport
+from tests.transport.five_clients import AGREEMENT, EVERYBODY, METHOD, data, exchanged, server, shares, transport
 
 WHO = 3  # the client that fails
 
@@ -26,9 +27,9 @@ each_number_of_workers = pytest.mark.parametrize("workers", [1, 2])
 def with_a_wrong_label() -> FederatedData:
     """A sample of the client has a class that its model does not know."""
     given = data()
-    labels = given.private.train_labels.copy()
-    labels[given.train[WHO][0]] = 99
-    return replace(given, private=replace(given.private, train_labels=labels))
+    inputs, labels = given.train[WHO].arrays()
+    labels[0] = 99
+    return replace(given, train=[*given.train[:WHO], Part(Labelled(inputs, labels)), *given.train[WHO + 1 :]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ class Refuses:
 
     prepares: bool
 
-    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Prepared:
-        broken = np.array_equal(private, data().private.train_images[data().train[WHO]])
+    def prepare(self, private: Inputs, public: Inputs, rng: np.random.Generator) -> Prepared:
+        broken = np.array_equal(private, data().train[WHO].arrays().inputs)
         if broken and not self.prepares:
             raise ValueError("these images\ncannot be looked at")
         return {"broken": np.array(broken)}
@@ -69,6 +70,12 @@ def outcome(workers: int, downlinks: dict[int, bytes], images: FederatedData | N
 
 
 @each_number_of_workers
+def test_clients_whose_weights_are_not_those_of_their_model(workers: int) -> None:
+    failed = outcome(workers, server().open_round(), weights={})
+    assert failed == dict.fromkeys(EVERYBODY, "RuntimeError: Error(s) in loading state_dict for Sequential:")
+
+
+@each_number_of_workers
 def test_a_client_whose_training_raises(workers: int) -> None:
     failed = outcome(workers, server().open_round(), with_a_wrong_label())
     assert failed == {WHO: "IndexError: Target 99 is out of bounds."}
@@ -83,19 +90,21 @@ def test_clients_that_are_trained_together_with_one_that_raises_answer_all_the_s
 class OutOfMemory:
     """Images of which nobody can take those of one client."""
 
-    def __init__(self, images: Images) -> None:
-        self.images, self.shape, self.dtype = images, images.shape, images.dtype
+    def __init__(self, images: Inputs) -> None:
+        self.images, self.shape, self.dtype, self.itemsize = images, images.shape, images.dtype, images.itemsize
 
     def __getitem__(self, index: Any) -> Any:
-        if np.array_equal(index, data().train[WHO]):
+        places = data().train[WHO].index
+        if places is not None and np.array_equal(index, places):
             raise MemoryError("no room for these images")
         return self.images[index]
 
 
 def test_a_client_that_cannot_be_made() -> None:
     given = data()
-    private = replace(given.private, train_images=OutOfMemory(given.private.train_images))  # type: ignore[arg-type]
-    failed = outcome(1, server().open_round(), replace(given, private=private))
+    inputs, labels = given.train[0].of
+    pool = Labelled(OutOfMemory(inputs), labels)  # type: ignore[arg-type]
+    failed = outcome(1, server().open_round(), replace(given, train=shares(pool)))
     assert failed == {WHO: "MemoryError: no room for these images"}
 
 
@@ -141,6 +150,11 @@ def test_a_client_whose_downlink_was_corrupted(workers: int) -> None:
 
 
 @each_number_of_workers
-def test_clients_that_hold_another_public_dataset_than_the_server(workers: int) -> None:
-    failed = outcome(workers, server().open_round(), agreement=replace(AGREEMENT, public=b"8 others"))
-    assert failed == dict.fromkeys(EVERYBODY, "MessageError: other public set"), "counted under one reason"
+@pytest.mark.parametrize(
+    "other",
+    [{"public": "that of others"}, {"method": "another"}, {"rounds": 7}, {"nonce": "an experiment of its own"}],
+    ids=lambda other: next(iter(other)),
+)
+def test_clients_of_another_experiment_than_the_servers(workers: int, other: dict[str, Any]) -> None:
+    failed = outcome(workers, server().open_round(), agreement=replace(AGREEMENT, **other))
+    assert failed == dict.fromkeys(EVERYBODY, "MessageError: other experiment"), "counted under one reason"

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib.format import open_memmap
 from torch import nn
 
-from scarlet.arrays import Array, Images
+from scarlet.arrays import Inputs
 from scarlet.errors import ConfigError
 from scarlet.training.engines.choice import Engine
 from scarlet.training.tensors import weights_digest
@@ -27,10 +27,11 @@ from tests.transport.five_clients import (
     Said,
     data,
     exchanged,
+    kind,
+    of_pools,
     play,
     play_round,
     server,
-    setup,
     transport,
 )
 
@@ -75,20 +76,23 @@ def test_messages_and_weights_are_the_same_bytes_however_many_clients_are_in_mem
 def test_it_is_all_the_same_how_the_images_that_are_given_lie_in_memory(
     workers: int, in_process: tuple[list[Said], list[bytes]]
 ) -> None:
-    def turned(images: Images) -> Images:
+    def turned(images: Inputs) -> Inputs:
         return images.transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2)
 
     given = data()
-    train, test = turned(given.private.train_images), turned(given.private.test_images)
-    private = replace(given.private, train_images=train, test_images=test)
-    assert play(workers, replace(given, private=private, public=turned(given.public))) == in_process
+    assert given.held_out is not None
+    train, test = given.train[0].of, given.held_out.of
+    other = of_pools(
+        train._replace(inputs=turned(train.inputs)), test._replace(inputs=turned(test.inputs)), turned(given.public)
+    )
+    assert play(workers, other) == in_process
 
 
 def play_with_some(workers: int) -> tuple[list[Said], list[bytes], dict[int, dict[str, bytes]]]:
     """What is said where only some take part, and the digests and states in the end."""
     head, rounds = server(), []
-    turned = Engine("channels-last", "", channels_last=True).applied_to(setup().factory)
-    with transport(workers, factory=turned) as clients:
+    turned = Engine("channels-last", "", channels_last=True).applied_to(kind().factory)
+    with transport(workers, factory=turned, channels_last=True) as clients:
         for asked in ({0, 2, 4}, {0, 3}, {1, 3}, {0, 4}, {0, 1, 2, 3, 4}):
             clients.collect()
             rounds.append(play_round(head, clients, asked))
@@ -137,7 +141,7 @@ def test_every_client_says_two_things_a_round_and_no_client_says_what_another_sa
 @pytest.mark.parametrize("workers", [1, 2, 7])
 def test_all_clients_start_from_the_weights_they_are_given(workers: int) -> None:
     with transport(workers) as clients:
-        assert clients.digests() == [weights_digest(setup().weights)] * CLIENTS
+        assert clients.digests() == [weights_digest(kind().weights)] * CLIENTS
         assert list(clients.available()) == list(EVERYBODY) and clients.local is clients
 
 
@@ -147,7 +151,7 @@ def test_only_clients_that_were_asked_have_a_state_and_the_others_have_the_first
         downlinks = server().open_round()
         exchanged(clients, {k: downlinks[k] for k in (1, 3)})
         assert set(clients.states(EVERYBODY)) == {1, 3}
-        first, digests = weights_digest(setup().weights), clients.digests()
+        first, digests = weights_digest(kind().weights), clients.digests()
         assert [digest == first for digest in digests] == [True, False, True, False, True]
 
 
@@ -155,16 +159,19 @@ def test_the_files_that_hand_over_the_data_are_gone_once_the_workers_have_starte
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[Path] = []
-    save = np.save
 
-    def spy(path: Path, array: Array) -> None:
-        written.append(Path(path))
-        save(path, array)
+    def spied(write: Callable[..., Any]) -> Callable[..., Any]:
+        def spy(path: Path, *others: Any) -> Any:
+            written.append(Path(path))
+            return write(path, *others)
+
+        return spy
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(np, "save", spy)
+    monkeypatch.setattr(np, "save", spied(np.save))
+    monkeypatch.setattr("scarlet.data.federated.open_memmap", spied(open_memmap))
     with transport(2) as clients:
-        assert len(written) == 9 and all(path.is_relative_to(tmp_path) for path in written)
+        assert len(set(written)) == 7 and all(path.is_relative_to(tmp_path) for path in written)
         assert not any(path.exists() or path.parent.exists() for path in written)
         answers = exchanged(clients, {4: server().open_round()[4]})
         assert [sender for sender, _ in answers] == [4, 4], "the images are still there"

@@ -6,6 +6,7 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
+from scarlet.protocol.method import Method
 from scarlet.transport.worker import WorkerError
 from tests.transport.five_clients import children, exchanged, server, transport
 
@@ -36,9 +37,13 @@ def test_a_worker_that_is_killed_is_noticed_when_the_digests_are_asked_for() -> 
             clients.digests()
 
 
+def cannot_be_made() -> Method:
+    raise KeyError("no such method")
+
+
 def test_an_error_while_workers_start_leaves_no_child() -> None:
-    with pytest.raises(WorkerError, match="Missing key"):
-        transport(2, weights={})
+    with pytest.raises(WorkerError, match="KeyError: 'no such method'"):
+        transport(2, method=cannot_be_made)
     assert children() == []
 
 

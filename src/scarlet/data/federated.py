@@ -72,6 +72,7 @@ class FederatedData:
         _save_in_turn(folder / "labels.npy", [pool.labels for pool in pools])
         for name, parts in (("train", self.train), ("test", self.test)):
             _StoredParts.save([_NOBODYS if part is None else _places(part, starts) for part in parts], folder, name)
+        channels_last = channels_last and self.public.ndim == 4
         public = self.public.transpose(0, 2, 3, 1) if channels_last else self.public
         np.save(folder / "public.npy", np.ascontiguousarray(public))
         return StoredData(folder, list(self.names), self.classes, channels_last)

@@ -61,7 +61,7 @@ class Architectures:
             raise WrongTypeError(
                 f"model of {whose} must be a function that makes a model, or a name, got {type(model).__name__}"
             )
-        cost = _tried(factory, scale(self._inputs), self._classes, f"model of {whose} ({name})")
+        cost = _tried(factory, scale(self._inputs.clone()), self._classes, f"model of {whose} ({name})")
         engine = choose(self._engine, factory)
         return Architecture(name, engine.applied_to(factory), engine, cost)
 

@@ -236,8 +236,7 @@ def ends_of_batches(count: int, size: int) -> range:
 
 def _scores(model: nn.Module, inputs: Tensor, scale: Scale) -> Iterator[Tensor]:
     for chunk in torch.split(inputs, CHUNK):
-        ready = scale(chunk)
-        yield forward(model, ready.clone() if ready is chunk else ready, CHUNK)  # a model may write to its input
+        yield forward(model, scale(chunk.clone()), CHUNK)  # a scale function or a model may write to its input
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +254,7 @@ def prepared(inputs: Tensor, training: Training, *, channels_last: bool = False)
         return Prepared(Batches(inputs, augment), training.scale)
     plain = not (augment.padding or augment.flip)
     if plain:
-        inputs = training.scale(inputs)
+        inputs = training.scale(inputs if training.scale is scaled else inputs.clone())  # it may write to its input
     images = inputs.dim() == 4
     batches = Views(inputs, augment, channels_last=channels_last) if images else Batches(inputs)
     return Prepared(batches, _unchanged if plain else training.scale)

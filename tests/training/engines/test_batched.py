@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +12,17 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import StepLR
 
 from scarlet.arrays import Index, Labels, Values
-from scarlet.data.datasets import Augment
+from scarlet.data.sites import Augment, Scale
+from scarlet.errors import ConfigError
 from scarlet.job import Job, Result
 from scarlet.models.cnn import cnn, cnn32
 from scarlet.models.resnet import ResNet
-from scarlet.training.engines.batched import clients_at_once, obstacle_to_stacking, work_together
+from scarlet.training.engines.batched import check_stackable, clients_at_once, work_together
+from scarlet.training.optimisers import Stage
+from scarlet.training.tensors import TorchState
 from scarlet.training.train import Samples, Task, Training, parameters_of, work
 
 CLASSES, PUBLIC, SIDE = 4, 30, 16
@@ -58,8 +62,8 @@ def tiny() -> nn.Module:
 
 
 MODELS = {
-    "cnn": lambda: cnn(CLASSES, 3, SIDE),
-    "cnn32": lambda: cnn32(CLASSES, 3, SIDE),
+    "cnn": lambda: cnn(CLASSES, (3, SIDE, SIDE)),
+    "cnn32": lambda: cnn32(CLASSES, (3, SIDE, SIDE)),
     "resnet": lambda: ResNet(CLASSES, 3, (4, 8), 1, projection=False),
     "projecting resnet": lambda: ResNet(CLASSES, 3, (4, 8), 1, projection=True),
 }
@@ -89,7 +93,8 @@ def task(
         for weight in own.parameters():
             weight.data += 0.02 * torch.randn_like(weight)
     job = Job(client, 3, 0, taught, request)
-    return Task(own, job, samples(private, client), samples(test, 100 + client) if test else None)
+    tested = samples(test, 100 + client) if test else None
+    return Task(str(client), job, own, TRAINING.optimisers(own), samples(private, client), tested)
 
 
 def ragged(model: nn.Module) -> list[Task]:
@@ -103,11 +108,17 @@ def ragged(model: nn.Module) -> list[Task]:
     ]
 
 
+def with_model(task: Task, model: nn.Module, training: Training) -> Task:
+    """The task of a client with another model, and with new optimisers."""
+    return replace(task, model=model, optimisers=training.optimisers(model))
+
+
 def check(tasks: Sequence[Task], training: Training = TRAINING, tolerance: float = 1e-9) -> list[Result]:
     """Both ways must agree in weights, buffers, answers and metrics, and every client must have moved."""
+    tasks = [replace(each, optimisers=training.optimisers(each.model)) for each in tasks]
     initial, public = copy.deepcopy(tasks[0].model.state_dict()), images(PUBLIC, 99)
     before = [parameters_of(each.model) for each in tasks]
-    copies = [replace(each, model=copy.deepcopy(each.model)) for each in tasks]
+    copies = [with_model(each, copy.deepcopy(each.model), training) for each in tasks]
     expected = [work(each, public, training, initial) for each in copies]
     results = work_together(tasks, public, training, initial)
     for each, alone, was in zip(tasks, copies, before, strict=True):
@@ -117,7 +128,9 @@ def check(tasks: Sequence[Task], training: Training = TRAINING, tolerance: float
     for result, other in zip(results, expected, strict=True):
         assert list(result.metrics) == list(other.metrics)
         assert result.metrics == pytest.approx(dict(other.metrics), abs=tolerance)
-        assert result.value.shape == other.value.shape and result.value.dtype == other.value.dtype
+        assert result.value.shape == other.value.shape
+        # An answer to an empty request is of single precision, whatever the model's is.
+        assert result.value.dtype == other.value.dtype or not len(other.value)
         np.testing.assert_allclose(result.value, other.value, atol=tolerance)
         assert result.samples == other.samples
         assert (result.parameters is None) == (other.parameters is None)
@@ -287,19 +300,187 @@ class Decides(nn.Module):
     ],
 )
 def test_models_that_cannot_be_stacked_are_found_out(model: type[nn.Module], reason: str) -> None:
-    found = obstacle_to_stacking(model, (3, SIDE, SIDE))
-    assert found is not None and reason in found and "\n" not in found
+    with pytest.raises(ConfigError, match=rf"^engine must not be batched .*\(.*{reason}.*\); use auto$") as refused:
+        check_stackable(model, images(4, 0), TRAINING)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.usefixtures("in_singles")
 @pytest.mark.parametrize("name", MODELS)
 def test_our_own_models_can_be_stacked(name: str) -> None:
-    assert obstacle_to_stacking(MODELS[name], (3, SIDE, SIDE)) is None
+    check_stackable(MODELS[name], images(4, 0), TRAINING)
 
 
 @pytest.mark.usefixtures("in_singles")
 def test_fewer_clients_are_trained_at_once_the_more_a_step_of_one_holds() -> None:
-    counts = [clients_at_once(MODELS["resnet"], (3, side, side), 50) for side in (8, 16, 32)]
+    def at_once(side: int, batch_size: int) -> int:
+        few = torch.zeros(4, 3, side, side, dtype=torch.uint8)
+        return clients_at_once(MODELS["resnet"], few, replace(TRAINING, batch_size=batch_size))
+
+    counts = [at_once(side, 50) for side in (8, 16, 32)]
     # Activations grow with the area, beside what the weights take.
     assert counts[0] > 3.5 * counts[1] > 3.5 * 3.5 * counts[2] > 0
-    assert clients_at_once(MODELS["resnet"], (3, 32, 32), 10**9) == 1
+    assert at_once(32, 10**9) == 1
+
+
+HEAVY = replace(TRAINING, momentum=0.9, weight_decay=0.02)
+
+
+def in_round(tasks: Sequence[Task], round: int) -> list[Task]:
+    return with_jobs(tasks, round=round)
+
+
+def play(model: nn.Module, training: Training, rounds: int, together: bool) -> list[Task]:
+    """Clients after some rounds, in each of which one of them has nothing to distil and another in every second."""
+    tasks = [with_model(each, each.model, training) for each in ragged(model)]
+    initial, public = copy.deepcopy(tasks[0].model.state_dict()), images(PUBLIC, 99)
+    for round in range(1, rounds + 1):
+        asked = in_round(tasks, round)
+        if round % 2 == 0:
+            asked[0] = replace(asked[0], job=replace(asked[0].job, teacher=NOBODY))
+        if together:
+            work_together(asked, public, training, initial)
+        else:
+            for each in asked:
+                work(each, public, training, initial)
+    return tasks
+
+
+def momentum(task: Task) -> dict[str, Tensor]:
+    """The momentum of both stages, by the name of the weight."""
+    stages: tuple[Stage, ...] = ("local", "distil")
+    return {f"{stage} {name}": value for stage in stages for name, value in task.optimisers.momentum(stage).items()}
+
+
+def close(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(value, other[name], atol=1e-9, rtol=1e-9, msg=name)
+
+
+@pytest.mark.parametrize(("factor", "decay"), [(0.9, 0.0), (0.0, 0.02), (0.9, 0.02)])
+def test_momentum_and_weight_decay_are_those_of_a_client_alone_round_after_round(factor: float, decay: float) -> None:
+    training = replace(TRAINING, momentum=factor, weight_decay=decay)
+    model = tiny()
+    together, alone = (play(model, training, 3, way) for way in (True, False))
+    plain = play(model, TRAINING, 3, True)
+    for one, other, without in zip(together, alone, plain, strict=True):
+        close(one.model.state_dict(), other.model.state_dict())
+        assert np.abs(parameters_of(one.model) - parameters_of(without.model)).max() > 1e-3
+        if factor:
+            close(momentum(one), momentum(other))
+            assert all(value.any() for name, value in momentum(one).items() if name.startswith("local"))
+
+
+def test_a_client_that_has_nothing_to_distil_has_no_momentum_of_distillation() -> None:
+    taught, *_ = together = play(tiny(), HEAVY, 2, True)
+    (nothing,) = [each for each in together if not len(each.job.teacher.index)]
+    assert not any(value.any() for value in nothing.optimisers.momentum("distil").values())
+    assert all(value.any() for value in taught.optimisers.momentum("distil").values())
+
+
+def test_what_is_remembered_after_training_in_a_stack_can_be_saved_and_gone_on_with_alone() -> None:
+    public = images(PUBLIC, 99)
+    for stacked in play(tiny(), HEAVY, 2, True):
+        model = tiny()
+        other = with_model(stacked, model, HEAVY)
+        saved = TorchState(stacked.model, stacked.optimisers).arrays()
+        TorchState(model, other.optimisers).restore({name: array.copy() for name, array in saved.items()})
+        (first,), (second,) = in_round([stacked], 3), in_round([other], 3)
+        work_together([first], public, HEAVY, {})
+        work(second, public, HEAVY, {})
+        close(first.model.state_dict(), second.model.state_dict())
+        close(momentum(first), momentum(second))
+
+
+def test_whoever_gets_other_weights_forgets_his_momentum_and_the_others_keep_theirs() -> None:
+    start, initial, sent = tiny(), tiny().state_dict(), parameters_of(tiny())
+    public, found = images(PUBLIC, 99), []
+    for together in (True, False):
+        tasks = in_round(play(start, HEAVY, 2, together), 3)
+        tasks[0] = replace(tasks[0], job=replace(tasks[0].job, restart=True))
+        tasks[1] = replace(tasks[1], job=replace(tasks[1].job, parameters=sent))
+        if together:
+            work_together(tasks, public, HEAVY, initial)
+        else:
+            for each in tasks:
+                work(each, public, HEAVY, initial)
+        found.append(tasks)
+    for one, other in zip(*found, strict=True):
+        close(one.model.state_dict(), other.model.state_dict())
+        close(momentum(one), momentum(other))
+
+
+class MeanToken(nn.Module):
+    """The scores of the mean of the tokens' embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(40, 8), nn.Linear(8, CLASSES)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.tokens(inputs).mean(dim=1))
+        return scores
+
+
+def flat(*shape: int) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 6), nn.Tanh(), nn.Linear(6, CLASSES))
+
+
+def numbers(*shape: int) -> Callable[[int, int], Tensor]:
+    return lambda count, seed: torch.from_numpy(np.random.default_rng(seed).normal(size=(count, *shape)))
+
+
+def tokens(count: int, seed: int) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).integers(0, 40, (count, 7)))
+
+
+@pytest.mark.parametrize("scale", [lambda inputs: inputs, lambda inputs: inputs.flip(1)], ids=["as it is", "scaled"])
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [(flat(5), numbers(5)), (flat(7, 5), numbers(7, 5)), (MeanToken, tokens)],
+    ids=["rows", "sequences", "tokens"],
+)
+def test_inputs_that_are_not_images_can_be_stacked(
+    model: Callable[[], nn.Module], inputs: Callable[[int, int], Tensor], scale: Scale, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.training.engines.test_batched.images", inputs)
+    training = replace(HEAVY, scale=scale)
+    check_stackable(model, inputs(4, 0), training)
+    assert clients_at_once(model, inputs(4, 0), training) > 1000
+    check(ragged(model()), training)
+
+
+class Spare(nn.Module):
+    """A model with a weight that no score depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.spare = tiny(), nn.Parameter(torch.ones(3))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        scores: Tensor = self.inner(inputs)
+        return scores
+
+
+def test_weight_decay_of_a_weight_that_no_score_depends_on_is_found_out() -> None:
+    check_stackable(Spare, images(4, 0), TRAINING)
+    check(ragged(Spare()))
+    with pytest.raises(ConfigError, match=r"differs from one that is trained alone"):
+        check_stackable(Spare, images(4, 0), replace(TRAINING, weight_decay=1e-4))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"optimiser": torch.optim.Adam}, r"an optimizer of your own; SGD with momentum and weight decay can be"),
+        ({"schedule": lambda optimiser: StepLR(optimiser, 1)}, r"a schedule of learning rates"),
+        ({"augment": torch.clone}, r"an augment function of your own"),
+    ],
+    ids=["optimizer", "schedule", "augment"],
+)
+def test_what_cannot_be_stacked_is_refused_by_its_name(changes: dict[str, Any], what: str) -> None:
+    check_stackable(tiny, images(4, 0), HEAVY)
+    with pytest.raises(ConfigError, match=rf"^engine must not be batched .* \({what}\); use auto$") as refused:
+        check_stackable(tiny, images(4, 0), replace(HEAVY, **changes))
+    assert "\n" not in str(refused.value)

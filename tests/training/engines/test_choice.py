@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from scarlet.data.datasets import Augment
+from scarlet.data.sites import Augment
 from scarlet.errors import ConfigError
 from scarlet.models.registry import ModelFactory, initial_weights, model_factory
+from scarlet.training.engines.batched import check_stackable
 from scarlet.training.engines.choice import Engine, choose
 from scarlet.training.engines.memory_format import has_channels_last
 from scarlet.training.engines.names import EngineName
@@ -26,7 +27,7 @@ def factory_of(name: str) -> ModelFactory:
 
 
 def chosen(asked: EngineName, model: str) -> Engine:
-    return choose(asked, factory_of(model), IMAGES[model])
+    return choose(asked, factory_of(model))
 
 
 @pytest.mark.parametrize("compiler", ["/usr/bin/g++", None])
@@ -42,12 +43,12 @@ def test_auto_chooses_by_the_widest_convolution_whether_there_is_a_compiler_or_n
 
 
 def test_auto_leaves_a_model_without_convolutions_contiguous() -> None:
-    assert choose("auto", lambda: nn.Linear(3, 2), (3,)).name == "contiguous"
+    assert choose("auto", lambda: nn.Linear(3, 2)).name == "contiguous"
 
 
 @pytest.mark.parametrize(("width", "engine"), [(31, "contiguous"), (32, "channels-last")])
 def test_auto_takes_channels_last_from_32_input_channels_on(width: int, engine: str) -> None:
-    found = choose("auto", lambda: nn.Sequential(nn.Conv2d(3, width, 3), nn.Conv2d(width, 4, 3)), (3, 8, 8))
+    found = choose("auto", lambda: nn.Sequential(nn.Conv2d(3, width, 3), nn.Conv2d(width, 4, 3)))
     assert found.name == engine and f"{width} input channels" in found.reason
 
 
@@ -60,10 +61,13 @@ def test_batched_is_refused_for_a_model_that_cannot_be_stacked() -> None:
     def with_dropout() -> nn.Module:
         return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Dropout(0.5), nn.Linear(4 * 26 * 26, 10))
 
+    few = torch.zeros(4, 1, 28, 28, dtype=torch.uint8)
+    training = Training(1, 1, 0.1, 0.1, 10, Augment(), seed=0)
     assert chosen("batched", "cnn").name == "batched"
-    assert choose("auto", with_dropout, (1, 28, 28)).name == "contiguous"
+    check_stackable(factory_of("cnn"), few, training)
+    assert choose("auto", with_dropout).name == "contiguous"
     with pytest.raises(ConfigError, match=r"^engine must not be batched .*random operation.*; use auto$"):
-        choose("batched", with_dropout, (1, 28, 28))
+        check_stackable(with_dropout, few, training)
 
 
 def test_the_names_of_the_engines_are_known_without_torch() -> None:
@@ -92,7 +96,7 @@ def test_layouts_agree_to_rounding_in_double_precision(name: str) -> None:
         model = chosen(engine, name).applied_to(factory_of(name))().double()
         assert has_channels_last(model) == (engine == "channels-last")
         model.load_state_dict(start)
-        fit(model, private, training, np.random.default_rng(1))
+        fit(training.optimisers(model), private, training, np.random.default_rng(1))
         trained.append(torch.cat([weight.detach().flatten() for weight in model.parameters()]))
     moved = trained[0] - torch.cat([start[name].flatten() for name, _ in model.named_parameters()])
     assert (trained[0] - trained[1]).norm() < 1e-9 * moved.norm()

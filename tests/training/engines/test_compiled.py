@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scarlet.data.datasets import Augment
+from scarlet.data.sites import Augment
 from scarlet.models.registry import ModelFactory, initial_weights
 from scarlet.training.engines import compiled
 from scarlet.training.engines.choice import choose
@@ -30,9 +30,10 @@ def samples(count: int) -> Samples:
 
 def after(engine: EngineName, factory: ModelFactory, seed: int, private: Samples) -> tuple[float, ...]:
     """The weights of a model after two epochs, its loss, and its accuracy and loss on 150 images."""
-    model = choose(engine, factory, SHAPE).applied_to(factory)()
+    model = choose(engine, factory).applied_to(factory)()
     model.load_state_dict(initial_weights(factory, seed))
-    loss = fit(model, private, Training(2, 0, 0.05, 0.1, 16, Augment(1, True), 0), np.random.default_rng(seed))
+    training = Training(2, 0, 0.05, 0.1, 16, Augment(1, True), 0)
+    loss = fit(training.optimisers(model), private, training, np.random.default_rng(seed))
     return (*parameters_of(model).tolist(), loss, *evaluate(model, samples(150)))
 
 
@@ -70,7 +71,7 @@ def test_a_model_that_cannot_be_compiled_is_trained_uncompiled_and_that_is_said(
 ) -> None:
     private = samples(40)
     assert after("compiled", Undecided, 0, private) == after("contiguous", Undecided, 0, private)
-    made = choose("compiled", Undecided, SHAPE).applied_to(Undecided)
+    made = choose("compiled", Undecided).applied_to(Undecided)
     for _ in range(2):  # a model that is made later is not tried again
         evaluate(made(), samples(100))
     line, again = capsys.readouterr().err.splitlines()

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from scarlet.arrays import Labels
-from scarlet.data.datasets import Augment
+from scarlet.data.sites import Augment
 from scarlet.models.registry import initial_weights, model_factory
 from scarlet.training.engines.memory_format import has_channels_last, in_format_of, to_channels_last
 from scarlet.training.train import Samples, Training, distil, evaluate, fit, parameters_of, predict, scaled
@@ -29,8 +29,8 @@ def test_images_in_the_layout_of_a_model_give_the_same_bits(floats: bool) -> Non
         assert seen.is_contiguous() != converted and torch.equal(seen, images)
         some = np.array([3, 60, 3, 11])
         taught = Labels(some, predict(model, seen, some))
-        loss = distil(model, seen, taught, training, np.random.default_rng(1))
-        loss += fit(model, Samples(seen, labels), training, np.random.default_rng(2))
+        loss = distil(training.optimisers(model), seen, taught, training, np.random.default_rng(1))
+        loss += fit(training.optimisers(model), Samples(seen, labels), training, np.random.default_rng(2))
         measured = evaluate(model, Samples(seen, labels))
         found.append((loss, measured, parameters_of(model).tobytes(), taught.value.tobytes()))
     assert found[0] == found[1]

@@ -72,7 +72,9 @@ def _obstacle_to_stacking(factory: Callable[[], nn.Module], inputs: Tensor, trai
     Two models are trained one step together, and each must become what it becomes alone.
     """
     samples = Samples(inputs, torch.zeros(len(inputs), dtype=torch.int64))
-    training = Training(1, 0, 0.01, 0.01, len(inputs), Augment(), seed=0, scale=training.scale)
+    # Much weight decay shows in a weight that no score depends on: it decays in a stack, and alone it does not.
+    decay = 10.0 if training.weight_decay else 0.0
+    training = Training(1, 0, 0.01, 0.01, len(inputs), Augment(), 0, training.scale, weight_decay=decay)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         alone = factory()
