@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from pathlib import Path
-from typing import Any
+from functools import cached_property
 
 import cloudpickle
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from scarlet.arrays import Inputs
 from scarlet.config import Config, check_per_round
-from scarlet.data.assemble import assemble, in_order, with_folders_read
-from scarlet.data.datasets import (
-    PrivateSet,
-    SplitSet,
-    default_data_dir,
-    load_private,
-    load_public,
-    paired,
-    public_images,
-)
+from scarlet.data.datasets import paired
 from scarlet.data.federated import FederatedData
-from scarlet.data.inputs import as_part, as_public
-from scarlet.data.partition import share_out
-from scarlet.data.samples import Part
 from scarlet.data.sites import Augment, Scale, Site
-from scarlet.errors import ConfigError
+from scarlet.experiment.given import NOTHING_GIVEN, Given, gather
 from scarlet.experiment.models import (
     FROM_PYTHON,
     Architecture,
@@ -45,33 +31,12 @@ from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Participation
 from scarlet.training.engines.batched import check_stackable, clients_at_once
-from scarlet.training.optimisers import MakeOptimizer, MakeSchedule
 from scarlet.training.train import Training, scaled
 from scarlet.transport.client_setup import ClientSetup, Evaluation, Kind
 from scarlet.transport.fault_injection import FaultInjection
 from scarlet.transport.local import worker_count
 
-_PUBLIC_AT_MOST = 10_000  # the paper's public set; a config may ask for more
 _FEW = 4  # inputs on which a model is tried
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What a caller gives from Python, for all clients unless a site says otherwise. None: as the config says."""
-
-    sites: Sequence[Site] | None = None
-    public: Any = None
-    test: Any = None
-    model: ModelFactory | str | None = None
-    server_model: ModelFactory | str | None = None
-    classes: int | None = None
-    augment: Augment | Scale | None = None
-    scale: Scale | None = None
-    optimizer: MakeOptimizer | None = None
-    schedule: MakeSchedule | None = None
-
-
-NOTHING_GIVEN = Given()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,32 +165,20 @@ def prepare(
     `method` says whether a public dataset is needed, whether one client holds all data, and whether all models must be
     alike; None: the usual ones. `terms` and `nonce` are parts of the agreement.
     """
-    loaded = None if given.sites is not None else load(config)
-    folder_names = None
-    if given.sites is not None:
-        own, own_test, folder_names = with_folders_read(in_order(given.sites), given.test, config.image_size)
-        given = replace(given, sites=own, test=own_test)
-    public = _public(config, given, _input_shape(given, loaded), needed=method is None or method.uses_public)
-    sites = in_order(_sites(config, given, loaded))
-    test = as_part(given.test, "test") if given.test is not None else None
-    if test is None and isinstance(loaded, PrivateSet):
-        test = Part(loaded.test)
-    class_names = folder_names if loaded is None else loaded.class_names
-    classes = given.classes if given.classes is not None or loaded is None else loaded.classes
-    data = assemble(sites, public, test, classes, class_names)
+    made_of = gather(config, given, needs_public=method is None or method.uses_public)
+    sites, data = made_of.sites, made_of.data
     counts = np.array([np.bincount(part.labels, minlength=data.classes) for part in data.train], np.int64)
-    usual = loaded.augment if isinstance(loaded, PrivateSet) else Augment()
-    prepared = Preprocessing(given.augment or usual, given.scale or scaled)
+    prepared = Preprocessing(given.augment or made_of.augment, given.scale or scaled)
     kinds, kind_of, found, server = _models(config, given, sites, data, prepared)
     if method is not None and method.pooled:
         data = data.pooled()
         kinds, kind_of = [(server, prepared)], np.zeros(1, np.int32)
     elif method is not None and method.uplink.sends_parameters:
         check_one_architecture(found)
-    resolved = _resolved(config, given, counts, len(public), found, server)
+    resolved = _resolved(config, given, counts, len(data.public), found, server)
     workers = worker_count(config.workers, len(data.train), config.device)
     if workers > 1 and (why := _cannot_be_sent(found, kinds, given)):
-        print(f"scarlet: running in one process, because {why}", flush=True)
+        print(f"scarlet: running in one process, because {why}", file=sys.stderr)
         workers = 1
     return Federation(
         config=resolved,
@@ -238,7 +191,7 @@ def prepare(
         preprocessing=prepared,
         given=given,
         workers=workers,
-        split_already=not isinstance(loaded, PrivateSet),
+        split_already=made_of.split_already,
         terms=terms,
         nonce=nonce,
     )
@@ -247,74 +200,6 @@ def prepare(
 def some_inputs(data: FederatedData) -> torch.Tensor:
     """A few inputs of the first client."""
     return torch.from_numpy(np.array(data.train[0].of.inputs[:_FEW]))
-
-
-def load(config: Config) -> PrivateSet | SplitSet:
-    """The private dataset that a config names."""
-    if config.private == FROM_PYTHON:
-        raise ConfigError("private was given from Python, and is not in a file; run or resume it from Python")
-    read = load_private if paired(config.private) is None else _read_once
-    return read(config.private, _data_dir(config), config.image_size)
-
-
-# The last datasets of those that never change stay in memory, so that a comparison reads their files once.
-_read_once = lru_cache(maxsize=1)(load_private)
-_read_public_once = lru_cache(maxsize=1)(load_public)
-
-
-def _data_dir(config: Config) -> Path:
-    return (config.data_dir if config.data_dir is not None else default_data_dir()).absolute()
-
-
-def _input_shape(given: Given, loaded: PrivateSet | SplitSet | None) -> tuple[int, ...]:
-    """The shape of one input."""
-    if isinstance(loaded, PrivateSet):
-        return loaded.train.inputs.shape[1:]
-    first = in_order(loaded.sites if loaded is not None else given.sites or ())[0]
-    return as_part(first.train, f"train of site {first.name!r}").of.inputs.shape[1:]
-
-
-def _sites(config: Config, given: Given, loaded: PrivateSet | SplitSet | None) -> Sequence[Site]:
-    """The clients: as given, as they are in their files, or by sharing a dataset out."""
-    if loaded is None:
-        return given.sites or ()
-    if isinstance(loaded, SplitSet):
-        return loaded.sites
-    return share_out(
-        Part(loaded.train),
-        Part(loaded.test),
-        clients=config.clients,
-        alpha=config.alpha,
-        samples_per_client=config.samples_per_client,
-        test_per_client=config.test_per_client,
-        share_images=config.share_images,
-        seed=config.seed,
-    )
-
-
-def _public(config: Config, given: Given, shape: tuple[int, ...], *, needed: bool) -> Inputs:
-    if isinstance(given.public, str | Path):
-        path = given.public
-        config, given = replace(config, public=path if isinstance(path, str) else f"folder:{path}"), NOTHING_GIVEN
-    if given.public is not None:
-        public = as_public(given.public)
-        if config.public_size not in (None, len(public)):
-            raise ConfigError(f"public_size is {config.public_size} but the public inputs given are {len(public)}")
-        return public
-    known = None if given.sites is not None else paired(config.private)
-    name = config.public or (None if known is None else known.public)
-    if name is not None and name != FROM_PYTHON:
-        # The size is settled first, because the choice of images depends on it: asked for by name or by default, it
-        # must give the same images.
-        size = config.public_size or min(_PUBLIC_AT_MOST, public_images(name, _data_dir(config)))
-        read = load_public if paired(name) is None else _read_public_once
-        return read(name, _data_dir(config), shape, size)
-    if needed:
-        raise ConfigError(
-            "public must be given, the unlabelled dataset whose soft-labels are exchanged: arrays or a Dataset from "
-            "Python, or a name, npz:FILE or folder:PATH"
-        )
-    return np.empty((0, *shape), np.float32)
 
 
 def _models(
