@@ -49,7 +49,6 @@ def at(run: scarlet.Result) -> str:
 
 
 WORDS = "scarlet predict takes the directory of a run, then one FILE or more, then options; got "
-WRITE = "write it with np.savez(FILE, x=inputs)"
 
 
 @pytest.mark.parametrize(
@@ -72,16 +71,23 @@ WRITE = "write it with np.savez(FILE, x=inputs)"
             ["RUN", "text.png"],
             "text.png cannot be read as an image (UnidentifiedImageError); replace or delete the file",
         ),
-        (["RUN", "text.npz"], f"text.npz cannot be read as an npz file (ValueError); {WRITE}"),
-        (["RUN", "array.npz"], f"array.npz must be an npz file, got one array without a name; {WRITE}"),
-        (["RUN", "other.npz"], f"other.npz must have the array x, got y, z; {WRITE}"),
-        (["RUN", "objects.npz"], f"x in objects.npz cannot be read (ValueError); {WRITE}"),
-        (["RUN", "none.npz"], "x in none.npz must not be empty, got shape [0, 3, 16, 16]; leave the file out"),
-        (["RUN", "floats.npz"], f"x in floats.npz must be uint8, as the model's inputs are, got float64; {WRITE}"),
-        (["RUN", "words.npz"], "x in words.npz must be numbers, got <U1; turn them into numbers first"),
+        (["RUN", "text.npz"], "text.npz cannot be read as an npz file (ValueError); write it with np.savez"),
+        (["RUN", "array.npz"], "array.npz is one array, not an npz file; write it with np.savez, naming the arrays"),
+        (["RUN", "other.npz"], "other.npz must have the arrays x; it has y, z, so add x"),
+        (
+            ["RUN", "objects.npz"],
+            "objects.npz: x cannot be read (Object arrays cannot be loaded when allow_pickle=False); "
+            "save an array of numbers with np.savez",
+        ),
+        (["RUN", "none.npz"], "none.npz: x must not be empty, got shape [0, 3, 16, 16]; leave the file out"),
+        (
+            ["RUN", "floats.npz"],
+            "floats.npz: x must be uint8, as the model's inputs are, got float64; save x in that type",
+        ),
+        (["RUN", "words.npz"], "words.npz: x must be numbers, got <U1; turn them into numbers first"),
         (
             ["RUN", "one.npz"],
-            f"x in one.npz must have shape [n, 3, 16, 16], as the model's inputs have, got [3, 16, 16]; {WRITE}",
+            "one.npz: x must have shape [n, 3, 16, 16], as the model's inputs have, got [3, 16, 16]; save it so",
         ),
         (
             ["ROWS", "a.png", "--client", "0"],
@@ -90,7 +96,7 @@ WRITE = "write it with np.savez(FILE, x=inputs)"
         ),
         (
             ["ROWS", "nan.npz", "--client", "0"],
-            "x in nan.npz must be finite, got NaN or infinity; fill in or leave out what is missing",
+            "nan.npz: x must be finite, got NaN or infinity; fill in or leave out what is missing",
         ),
         (["ROWS", "rows.npz"], "ROWS has no model on the server; use --client, one of the 3 that were saved"),
         (

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from scarlet.arrays import Array, Inputs
-from scarlet.data.images import MODES, decoded
+from scarlet.arrays import Inputs
+from scarlet.data.images import decoded, is_image
 from scarlet.data.inputs import as_inputs
+from scarlet.data.npz import read_arrays
 from scarlet.errors import ConfigError, DataError
-
-_REMEDY = "write it with np.savez(FILE, x=inputs)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,43 +56,27 @@ def _images(files: Sequence[str], shape: tuple[int, ...], dtype: str) -> Inputs:
     planes = (1, *shape) if len(shape) == 2 else shape
     if not files:
         return np.empty((0, *shape), np.uint8)
-    if dtype != "uint8" or len(planes) != 3 or planes[0] not in MODES:
+    if dtype != "uint8" or not is_image(planes):
         why = "and how pixels became these is not known" if dtype == "float32" else "which are not images"
         raise ConfigError(
             f"{files[0]} must be an npz file with x: the model takes {dtype} inputs of shape {list(shape)}, {why}"
         )
-    channels, height, width = planes
-    return decoded([Path(file) for file in files], (channels, height, width)).reshape(-1, *shape)
+    return decoded([Path(file) for file in files], planes).reshape(-1, *shape)
 
 
 def _rows(file: str, shape: tuple[int, ...], dtype: str) -> Inputs:
     """The array x of an npz file."""
-    array = _array(file)
+    array = read_arrays(Path(file), "x")["x"]
     if not array.size:
-        raise ConfigError(f"x in {file} must not be empty, got shape {list(array.shape)}; leave the file out")
-    inputs = as_inputs(array, f"x in {file}")
+        raise ConfigError(f"{file}: x must not be empty, got shape {list(array.shape)}; leave the file out")
+    inputs = as_inputs(array, f"{file}: x")
     if inputs.dtype != dtype:
-        raise ConfigError(f"x in {file} must be {dtype}, as the model's inputs are, got {array.dtype}; {_REMEDY}")
+        raise ConfigError(
+            f"{file}: x must be {dtype}, as the model's inputs are, got {array.dtype}; save x in that type"
+        )
     if inputs.shape[1:] != shape:
         wanted = ", ".join(["n", *map(str, shape)])
         raise ConfigError(
-            f"x in {file} must have shape [{wanted}], as the model's inputs have, got {list(array.shape)}; {_REMEDY}"
+            f"{file}: x must have shape [{wanted}], as the model's inputs have, got {list(array.shape)}; save it so"
         )
     return inputs
-
-
-def _array(file: str) -> Array:
-    # Damaged bytes can make numpy raise nearly anything.
-    try:
-        stored = np.load(file, allow_pickle=False)
-    except Exception as error:
-        raise DataError(f"{file} cannot be read as an npz file ({type(error).__name__}); {_REMEDY}") from error
-    if not isinstance(stored, np.lib.npyio.NpzFile):
-        raise DataError(f"{file} must be an npz file, got one array without a name; {_REMEDY}")
-    with stored:
-        if "x" not in stored.files:
-            raise DataError(f"{file} must have the array x, got {', '.join(stored.files) or 'none'}; {_REMEDY}")
-        try:
-            return np.asarray(stored["x"])
-        except Exception as error:
-            raise DataError(f"x in {file} cannot be read ({type(error).__name__}); {_REMEDY}") from error

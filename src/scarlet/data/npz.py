@@ -51,7 +51,7 @@ class Npz:
         return inputs[chosen(len(inputs), size)]
 
     def private(self, data_dir: Path) -> PrivateSet:
-        arrays = self._read("train_x", "train_y", "test_x", "test_y")
+        arrays = read_arrays(self.path, "train_x", "train_y", "test_x", "test_y")
         train, test = self._labelled("train", arrays), self._labelled("test", arrays)
         ours, theirs = (f"{part.inputs.dtype} of shape {list(part.inputs.shape[1:])}" for part in (train, test))
         if ours != theirs:
@@ -64,7 +64,7 @@ class Npz:
         return PrivateSet(f"npz:{self.path}", classes, train, test)
 
     def _public(self) -> Inputs:
-        arrays = self._read("x")
+        arrays = read_arrays(self.path, "x")
         inputs = as_inputs(arrays["x"], f"{self.path}: x")
         if MANIFEST in arrays:
             self._check(inputs, arrays[MANIFEST])
@@ -89,26 +89,27 @@ class Npz:
             raise ConfigError(f"{self.path}: {wrong}; give every input one label")
         return Labelled(inputs, labels)
 
-    def _read(self, *names: str) -> dict[str, Array]:
-        """The arrays of these names, and the manifest where there is one."""
-        # Damaged bytes can make numpy raise nearly anything.
-        try:
-            file = np.load(self.path, allow_pickle=False)
-        except Exception as error:
-            wrong = f"{self.path} cannot be read as an npz file ({type(error).__name__})"
-            raise ConfigError(f"{wrong}; write it with np.savez") from error
-        if not isinstance(file, np.lib.npyio.NpzFile):
-            raise ConfigError(f"{self.path} is one array, not an npz file; write it with np.savez, naming the arrays")
-        found: dict[str, Array] = {}
-        with file:
-            for name in (*names, *({MANIFEST} & set(file.files))):
-                if name not in file.files:
-                    there = f"it has {', '.join(file.files) or 'none'}"
-                    raise ConfigError(f"{self.path} must have the arrays {', '.join(names)}; {there}, so add {name}")
-                try:
-                    found[name] = np.asarray(file[name])
-                except Exception as error:
-                    reason = " ".join(str(error).split()) or type(error).__name__
-                    remedy = "save an array of numbers with np.savez"
-                    raise ConfigError(f"{self.path}: {name} cannot be read ({reason}); {remedy}") from error
-        return found
+
+def read_arrays(path: Path, *names: str) -> dict[str, Array]:
+    """The arrays of these names in an npz file, and the manifest where there is one."""
+    # Damaged bytes can make numpy raise nearly anything.
+    try:
+        file = np.load(path, allow_pickle=False)
+    except Exception as error:
+        wrong = f"{path} cannot be read as an npz file ({type(error).__name__})"
+        raise ConfigError(f"{wrong}; write it with np.savez") from error
+    if not isinstance(file, np.lib.npyio.NpzFile):
+        raise ConfigError(f"{path} is one array, not an npz file; write it with np.savez, naming the arrays")
+    found: dict[str, Array] = {}
+    with file:
+        for name in (*names, *({MANIFEST} & set(file.files))):
+            if name not in file.files:
+                there = f"it has {', '.join(file.files) or 'none'}"
+                raise ConfigError(f"{path} must have the arrays {', '.join(names)}; {there}, so add {name}")
+            try:
+                found[name] = np.asarray(file[name])
+            except Exception as error:
+                reason = " ".join(str(error).split()) or type(error).__name__
+                remedy = "save an array of numbers with np.savez"
+                raise ConfigError(f"{path}: {name} cannot be read ({reason}); {remedy}") from error
+    return found
