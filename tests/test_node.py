@@ -246,9 +246,7 @@ def answered(place: Place) -> tuple[int, dict[str, float]]:
     return len(answer.labels.index), dict(report.metrics)
 
 
-def test_a_node_that_lost_its_disk_learns_for_some_rounds_before_it_answers_and_a_restart_does_not_shorten_that() -> (
-    None
-):
+def test_a_node_that_lost_its_disk_learns_for_some_rounds_before_it_answers_whatever_is_restarted() -> None:
     place = Place(simulated(), scarlet(ScarletConfig(cache_duration=0)))
     place.play(2)
     place.disk, place.abstain = simulated(), 3
