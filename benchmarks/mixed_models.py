@@ -29,10 +29,10 @@ CIFAR: dict[str, Any] = {
     "samples_per_client": 500,
     "public_size": 2000,
     "public_per_round": 200,
-    "rounds": 100,
+    "rounds": 50,
     "local_epochs": 1,
     "distil_epochs": 2,
-    "eval_every": 2,
+    "eval_every": 5,
 }
 
 
