@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -30,7 +31,8 @@ def outcome(directory: Path) -> tuple[object, ...]:
     local = "seconds", "uplink_transport_bytes", "downlink_transport_bytes"
     metrics = [{key: value for key, value in json.loads(line).items() if key not in local} for line in lines]
     summary = json.loads((directory / "summary.json").read_text())
-    return metrics, summary["weights_digest"], (directory / "ledger.csv").read_text()
+    tables = [(directory / name).read_text() for name in ("ledger.csv", "clients.csv")]
+    return metrics, summary["weights_digest"], tables
 
 
 def disturb(directory: Path, options: list[str], now: Callable[[], bool], rng: random.Random) -> str:
@@ -97,8 +99,9 @@ def main() -> int:
     parser.add_argument("--kills-a-run", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--options", default="", help="options of the run, such as '--momentum 0.9 --model cnn,mlp'")
     given = parser.parse_args()
-    rng, options = random.Random(given.seed), ["--rounds", str(given.rounds)]
+    rng, options = random.Random(given.seed), ["--rounds", str(given.rounds), *shlex.split(given.options)]
     killed = {"parent": 0, "worker": 0, "": 0}
     runs = same = 0
     with tempfile.TemporaryDirectory() as folder:

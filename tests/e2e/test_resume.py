@@ -22,6 +22,7 @@ OPTIONS = [
     *("--rounds", "12", "--clients", "6", "--samples-per-client", "60", "--test-per-client", "20", "--workers", "2"),
     *("--public-size", "400", "--public-per-round", "60"),
     *("--participation", "0.7", "--dropout", "0.2", "--cache-duration", "4"),
+    *("--model", "cnn,mlp", "--momentum", "0.9", "--lr", "0.02", "--distil-lr", "0.02", "--wipe", "0.1"),
 ]
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from dataclasses import asdict, replace
+from io import StringIO
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -14,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import scarlet
+from scarlet.cli import main
 from scarlet.data.datasets import PrivateSet, load_private, load_public
 from scarlet.records import RunResult
 from tests.experiment.tiny import TINY
@@ -245,3 +249,20 @@ def test_a_scale_of_a_site_is_its_own(usual: Any) -> None:
 def test_what_is_gone_says_what_to_use_instead(name: str) -> None:
     with pytest.raises(AttributeError, match=rf"^scarlet.{name} is gone; give .*scarlet.share_out"):
         getattr(scarlet, name)
+
+
+def test_a_comparison_on_data_of_ones_own_is_not_resumed_on_other_data(tmp_path: Path) -> None:
+    methods = [scarlet.ScarletConfig(), scarlet.DsflConfig()]
+    done = scarlet.compare(methods, ROWS, sites=SITES, public=PUBLIC, out=tmp_path, seeds=[0, 1])
+    assert len(done) == 4 and (tmp_path / "report.html").exists()
+    shutil.rmtree(tmp_path / "dsfl-seed1")
+    for path in (tmp_path, tmp_path / "scarlet-seed0"):
+        (path / "summary.json").unlink()
+        assert "given from Python" in refused(main, ["resume", str(path)])
+
+
+def refused(command: Callable[[list[str]], int], words: list[str]) -> str:
+    """What a command says that it cannot do."""
+    with redirect_stderr(StringIO()) as said:
+        assert command(words) == 2
+    return said.getvalue()

@@ -15,6 +15,7 @@ from scarlet.errors import ConfigError
 from scarlet.experiment.config_json import flatten, unflatten
 from scarlet.experiment.federation import prepare
 from scarlet.experiment.given import NOTHING_GIVEN, Given
+from scarlet.experiment.models import is_from_python
 from scarlet.experiment.round_log import Watcher
 from scarlet.experiment.run import run_with
 from scarlet.experiment.run_directory import check_free, complete, finished, make, write_json, write_page
@@ -23,6 +24,7 @@ from scarlet.models.registry import ModelFactory
 from scarlet.records import RunResult
 from scarlet.training.optimisers import MakeOptimizer, MakeSchedule
 
+_GIVEN = ("private", "public", "model", "server_model")  # options in whose place a caller may give something
 PLAN = "comparison.json"  # the runs of a comparison, so that it can be resumed
 
 
@@ -75,8 +77,13 @@ def compare(
     ]
     if out is not None:
         check_free(out)
-        prepare(planned[0].config, given)  # a mistake in the options is refused before anything is written
-        plan = [{"directory": each.directory, **flatten(each.method, each.config)} for each in planned]
+        # A mistake in the options is refused before anything is written.
+        resolved = prepare(planned[0].config, given).config
+        from_python = {name: getattr(resolved, name) for name in _GIVEN if is_from_python(getattr(resolved, name))}
+        plan = [
+            {"directory": each.directory, **flatten(each.method, replace(each.config, **from_python))}
+            for each in planned
+        ]
         write_json(make(out) / PLAN, {"runs": plan})
     return run_all(planned, out, given, watchers)
 

@@ -22,6 +22,11 @@ from scarlet.training.engines.names import EngineName
 FROM_PYTHON = "python"  # stands in config.json for what a caller gave, and before the name of a model of his own
 
 
+def is_from_python(option: object) -> bool:
+    """Whether an option of a run stands for something that the caller gave."""
+    return isinstance(option, str) and option.split(":")[0] == FROM_PYTHON
+
+
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """One model that the server or some clients have."""
@@ -50,7 +55,7 @@ class Architectures:
 
     def _made(self, model: ModelFactory | str, scale: Scale, whose: str) -> Architecture:
         if isinstance(model, str):
-            if model.split(":")[0] == FROM_PYTHON:
+            if is_from_python(model):
                 raise ConfigError(
                     f"model {model} was given from Python, and has no name here; run or resume it from Python"
                 )
