@@ -25,10 +25,12 @@ AT_LEAST_1 = (
     "public_per_round",
     "workers",
     "clients_in_memory",
+    "image_size",
 )
-AT_LEAST_0 = ("local_epochs", "distil_epochs", "seed", "checkpoint_every")
+AT_LEAST_0 = ("local_epochs", "distil_epochs", "seed", "checkpoint_every", "abstain")
 POSITIVE = ("alpha", "lr", "distil_lr", "deadline")
-SHARES_BELOW_1 = ("dropout", "hostile")
+SHARES_BELOW_1 = ("dropout", "hostile", "wipe", "momentum")
+AT_LEAST_0_FLOAT = ("weight_decay",)
 OF_THE_CLIENTS = ("participation", "min_answers")
 BITS = ("uplink_bits", "downlink_bits")
 
@@ -54,6 +56,10 @@ BAD = [
     *[(Config(), "min_answers", value, "from 1 to the 10 clients that a round asks") for value in (0, -1, 11)],
     (Config(participation=0.25, clients=12), "min_answers", 4, "from 1 to the 3 clients that a round asks"),
     (Config(participation=0.01), "min_answers", 2, "from 1 to the 1 clients that a round asks"),
+    *[(Config(), "weight_decay", value, "0 or more") for value in (-0.1, math.nan, math.inf)],
+    (Config(), "model_shares", (0.5, 0.6), "one for each of the 1 models"),
+    (Config(model="cnn,mlp"), "model_shares", (0.5, 0.6), "sum to 1"),
+    (Config(model="cnn,mlp"), "model_shares", (1.5, -0.5), "0 or more"),
     (Config(), "attack", "none", "flip or random"),
     (Config(), "engine", "fast", "auto, contiguous, channels-last, compiled or batched"),
     (Config(public_size=100), "public_per_round", 101, "at most the 100 public samples"),
@@ -99,7 +105,7 @@ def test_the_error_knows_the_option_that_it_is_about(good: object, name: str, va
 
 
 def test_every_number_of_an_experiment_has_a_rule() -> None:
-    ruled = {*AT_LEAST_1, *AT_LEAST_0, *POSITIVE, *SHARES_BELOW_1, *OF_THE_CLIENTS, *BITS}
+    ruled = {*AT_LEAST_1, *AT_LEAST_0, *POSITIVE, *SHARES_BELOW_1, *OF_THE_CLIENTS, *BITS, *AT_LEAST_0_FLOAT}
     hints = get_type_hints(Config)
     assert {name for name, hint in hints.items() if {int, float} & {hint, *get_args(hint)}} == ruled
 

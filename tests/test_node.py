@@ -2,22 +2,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import pytest
 
 from scarlet.arrays import Array, Values
+from scarlet.errors import ConfigError
 from scarlet.job import Job, Result
 from scarlet.methods.cfd import CfdConfig, cfd
 from scarlet.methods.scarlet import ScarletConfig, scarlet
 from scarlet.node import Node, model_part
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.client import Client
+from scarlet.protocol.codec import Context
 from scarlet.protocol.codec_registry import codec
+from scarlet.protocol.messages import Report
 from scarlet.protocol.method import Method, Prepared
 from scarlet.protocol.server import Server
+from scarlet.protocol.uplink.labels import Answer
 from scarlet.store import Disk
 from scarlet.wire.ledger import Ledger
 from tests.faults.disk import Crash, SimulatedDisk
@@ -47,6 +51,7 @@ class Place:
     disk: Disk | None
     method: Method = SCARLET
     prepared: int = 0  # how often the node has prepared what its filter needs
+    abstain: int = 0  # rounds in which a node that finds nothing on its disk sends no labels
     server: Server = field(init=False)
     node: Node = field(init=False)
     model: Model = field(init=False)
@@ -59,7 +64,7 @@ class Place:
     def restart(self) -> None:
         client = Client(0, self.method, AGREEMENT, self.server.codec)
         self.model = Model()
-        self.node = Node(client, self.model, self._prepare, self.disk)
+        self.node = Node(client, self.model, self._prepare, self.disk, abstain=self.abstain)
 
     def trained(self, downlink: bytes) -> partial[list[bytes]]:
         """The node has begun and its model is trained; what remains is to finish."""
@@ -207,3 +212,50 @@ def test_a_node_that_is_not_asked_writes_nothing() -> None:
     disk = simulated()
     Place(disk)
     assert disk.names() == []
+
+
+def test_a_disk_belongs_to_one_experiment_and_another_is_refused_in_one_line() -> None:
+    disk = simulated()
+    place = Place(disk)
+    place.play(2)
+    other = replace(AGREEMENT, nonce="another")
+    client = Client(0, SCARLET, other, codec("reference", SCARLET, other))
+    with pytest.raises(ConfigError) as caught:
+        Node(client, Model(), dict, disk)
+    text = str(caught.value)
+    assert AGREEMENT.digest.hex() in text and other.digest.hex() in text and "\n" not in text
+    place.restart()
+    assert place.model.weight == 2, "nothing was lost"
+
+
+def answered(place: Place) -> tuple[int, dict[str, float]]:
+    """One round in which a cache that differs is sent again; the labels that the node sends, and its metrics."""
+    begun = place.node.begin(place.downlink())
+    if not isinstance(begun, Job):
+        place.server.take(0, begun[0])
+        begun = place.node.begin(place.server.resets()[0])
+    assert isinstance(begun, Job)
+    place.model.weight += 1
+    value = np.full((len(begun.request), 3), 1 / 3, np.float32)
+    replies = place.node.finish(begun, Result(value, {"loss": 1.0}))
+    for message in replies:
+        place.server.take(0, message)
+    assert place.server.close_round() is not None
+    answer, report = (place.server.codec.decode(message, Context(begun.request)) for message in replies)
+    assert isinstance(answer, Answer) and isinstance(report, Report)
+    return len(answer.labels.index), dict(report.metrics)
+
+
+def test_a_node_that_lost_its_disk_learns_for_some_rounds_before_it_answers_whatever_is_restarted() -> None:
+    place = Place(simulated(), scarlet(ScarletConfig(cache_duration=0)))
+    place.play(2)
+    place.disk, place.abstain = simulated(), 3
+    place.restart()
+    assert place.model.weight == 0, "its model is lost"
+    said = []
+    for _ in range(5):
+        said.append(answered(place))
+        place.restart()
+    assert [labels for labels, _ in said] == [0, 0, 0, 6, 6]
+    assert [metrics.get("abstains") for _, metrics in said] == [3.0, 2.0, 1.0, None, None]
+    assert place.model.weight == 5, "it learns all the while"

@@ -155,15 +155,12 @@ class Config:
             return
         names = (self.model or "").split(",")
         if len(self.model_shares) != len(names):
-            shares = ",".join(map(str, self.model_shares))
             raise ConfigError(
-                f"model_shares must be one for each of the {len(names)} models, got {shares}; "
+                f"model_shares must be one for each of the {len(names)} models, got {self.model_shares}; "
                 "name the models with commas between, such as model=resnet20,cnn32"
             )
         if not all(share >= 0 for share in self.model_shares) or not math.isclose(sum(self.model_shares), 1):
-            raise ConfigError(
-                f"model_shares must be 0 or more and sum to 1, got {','.join(map(str, self.model_shares))}"
-            )
+            raise ConfigError(f"model_shares must be 0 or more and sum to 1, got {self.model_shares}; such as 0.3,0.7")
 
     @property
     def models(self) -> list[str]:

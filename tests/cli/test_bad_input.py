@@ -325,7 +325,7 @@ def test_missing_data_says_where_to_put_the_files(command: list[str], mistake: M
 def test_a_missing_public_set_says_where_to_put_the_files(mistake: Mistake, tmp_path: Path) -> None:
     write_cifar10(tmp_path / "data")
     complaint = mistake("run", "scarlet", "--private", "cifar10", "--data-dir", "data")
-    assert "cifar100 is not under data;" in complaint and "put cifar-100-python there" in complaint
+    assert f"cifar100 is not under {tmp_path / 'data'};" in complaint and "put cifar-100-python there" in complaint
 
 
 @pytest.mark.parametrize("damage", ["truncated", "corrupted", "empty"])

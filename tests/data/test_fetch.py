@@ -101,7 +101,7 @@ def test_a_tar_is_downloaded_checked_unpacked_and_readable(
     seen: list[tuple[int, int | None]] = []
     assert get("cifar10", store, lambda done, total: seen.append((done, total))) == store / "cifar-10-batches-py"
     assert seen[-1] == (len(content), len(content))
-    assert len(load_private("cifar10", store).train_labels) == 40
+    assert len(load_private("cifar10", store).train.labels) == 40
     assert [path.name for path in store.iterdir()] == ["cifar-10-batches-py"]
 
 

@@ -35,17 +35,17 @@ def message_of(load: Callable[[], object]) -> str:
 def test_cifar10_reads_pickles_old_and_new(protocol: int, tmp_path: Path) -> None:
     write_cifar10(tmp_path, per_batch=20, batches=(1, 2, 3, 4, 5), protocol=protocol)
     cifar = load_private("cifar10", tmp_path)
-    assert cifar.train_images.shape == (100, 3, 32, 32) and cifar.train_images.dtype == np.uint8
-    assert cifar.train_labels.tolist() == [*range(10)] * 10 and cifar.train_labels.dtype == np.int64
-    assert cifar.classes == 10 and len(cifar.test_images) == 20
-    assert cifar.test_images.flags.writeable
+    assert cifar.train.inputs.shape == (100, 3, 32, 32) and cifar.train.inputs.dtype == np.uint8
+    assert cifar.train.labels.tolist() == [*range(10)] * 10 and cifar.train.labels.dtype == np.int64
+    assert cifar.classes == 10 and len(cifar.test.inputs) == 20
+    assert cifar.test.inputs.flags.writeable
     expected = np.random.default_rng([20, 10, len("test_batch")]).integers(0, 256, (20, 3072), np.uint8)
-    assert np.array_equal(cifar.test_images.reshape(20, 3072), expected)
+    assert np.array_equal(cifar.test.inputs.reshape(20, 3072), expected)
 
 
 def test_cifar10_is_usable_with_one_training_batch(tmp_path: Path) -> None:
     write_cifar10(tmp_path, per_batch=10, batches=(3,))
-    assert len(load_private("cifar10", tmp_path).train_labels) == 10
+    assert len(load_private("cifar10", tmp_path).train.labels) == 10
 
 
 def test_cifar10_without_any_training_batch_says_so(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_public_images_are_brought_to_the_private_shape(tmp_path: Path) -> None:
 
 def test_resizing_is_bilinear_with_antialiasing(tmp_path: Path) -> None:
     write_cifar100(tmp_path)
-    original = load_private("cifar100", tmp_path).train_images[0]
+    original = load_private("cifar100", tmp_path).train.inputs[0]
     expected = Image.fromarray(original.transpose(1, 2, 0)).resize((16, 16), Image.Resampling.BILINEAR)
     ours = load_public("cifar100", tmp_path, (3, 16, 16))[0]
     assert np.array_equal(ours.transpose(1, 2, 0), np.asarray(expected))
@@ -131,7 +131,7 @@ def test_flipped_bytes_give_an_error_or_a_set_that_keeps_the_rules(tmp_path: Pat
         except DataError as error:
             assert "\n" not in str(error)
         else:
-            assert cifar.train_images.shape == (2, 3, 32, 32) and cifar.train_labels.max() < 10
+            assert cifar.train.inputs.shape == (2, 3, 32, 32) and cifar.train.labels.max() < 10
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_tiny_imagenet_numbers_its_classes_by_sorted_wnid(wnids: bool, tmp_path:
     write_tiny_imagenet(tmp_path, classes=4, train=5, test=8, wnids=wnids)
     tiny = load_private("tiny-imagenet", tmp_path)
     assert tiny.classes == 4
-    assert tiny.train_images.shape == (20, 3, 64, 64) and tiny.test_images.shape == (8, 3, 64, 64)
-    assert tiny.train_labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 5
-    for images, labels in ((tiny.train_images, tiny.train_labels), (tiny.test_images, tiny.test_labels)):
+    assert tiny.train.inputs.shape == (20, 3, 64, 64) and tiny.test.inputs.shape == (8, 3, 64, 64)
+    assert tiny.train.labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 5
+    for images, labels in ((tiny.train.inputs, tiny.train.labels), (tiny.test.inputs, tiny.test.labels)):
         assert np.abs(images.mean((1, 2, 3)) - [shade(label, 4) for label in labels]).max() < 2
 
 
@@ -177,13 +177,13 @@ def test_a_class_of_wnids_without_training_images_keeps_its_number(tmp_path: Pat
     folder = write_tiny_imagenet(tmp_path, classes=2, train=1, test=2)
     (folder / "wnids.txt").write_text("n10000007\nn10000003\nn10000000\n")
     tiny = load_private("tiny-imagenet", tmp_path)
-    assert tiny.classes == 3 and tiny.train_labels.tolist() == [0, 2]
+    assert tiny.classes == 3 and tiny.train.labels.tolist() == [0, 2]
 
 
 def test_annotations_of_absent_images_are_ignored(tmp_path: Path) -> None:
     folder = write_tiny_imagenet(tmp_path)
     (folder / "val" / "images" / "val_3.JPEG").unlink()
-    assert len(load_private("tiny-imagenet", tmp_path).test_labels) == 7
+    assert len(load_private("tiny-imagenet", tmp_path).test.labels) == 7
 
 
 def test_grey_jpegs_become_rgb_and_any_size_is_resized(tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ def protocol(record: RoundRecord) -> RoundRecord:
 
 def check(run: RunResult, other: RunResult) -> None:
     assert run.summary["weights_digest"] != other.summary["weights_digest"], "nothing was rounded differently"
-    assert [protocol(record) for record in run.rounds] == [protocol(record) for record in other.rounds]
-    for one, two in zip(run.rounds, other.rounds, strict=True):
+    assert [protocol(record) for record in run.records] == [protocol(record) for record in other.records]
+    for one, two in zip(run.records, other.records, strict=True):
         assert one.client_accuracy == pytest.approx(two.client_accuracy, abs=0.02)
         if two.server_accuracy is not None:
             assert one.server_accuracy == pytest.approx(two.server_accuracy, abs=0.02)
@@ -68,7 +68,7 @@ def test_with_dropouts_and_part_of_the_clients_in_memory() -> None:
     hard = replace(SHORT, clients=7, participation=0.8, dropout=0.4, clients_in_memory=3)
     batched = scarlet.run(METHODS["scarlet"], hard)
     check(batched, scarlet.run(METHODS["scarlet"], replace(hard, engine="contiguous")))
-    assert min(record.answers for record in batched.rounds) < 6
+    assert min(record.answers for record in batched.records) < 6
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -79,4 +79,4 @@ def test_a_run_that_was_cut_and_resumed_ends_in_the_same_bits(workers: int, tmp_
     resumed = scarlet.run(method, config, out=tmp_path / "run", resume=True)
     whole = scarlet.run(method, config)
     assert resumed.summary["weights_digest"] == whole.summary["weights_digest"] is not None
-    assert [replace(record, seconds=0) for record in resumed.rounds] == [replace(r, seconds=0) for r in whole.rounds]
+    assert [replace(record, seconds=0) for record in resumed.records] == [replace(r, seconds=0) for r in whole.records]

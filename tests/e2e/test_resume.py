@@ -19,7 +19,8 @@ from tests.experiment.watchers import CtrlC
 pytestmark = pytest.mark.xdist_group("resume")  # its fixtures are made once, in one process
 
 OPTIONS = [
-    *("--rounds", "12", "--clients", "6", "--samples-per-client", "100", "--test-per-client", "20", "--workers", "2"),
+    *("--rounds", "12", "--clients", "6", "--samples-per-client", "60", "--test-per-client", "20", "--workers", "2"),
+    *("--public-size", "400", "--public-per-round", "60"),
     *("--participation", "0.7", "--dropout", "0.2", "--cache-duration", "4"),
 ]
 

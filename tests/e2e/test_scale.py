@@ -77,7 +77,7 @@ def test_what_the_server_remembers_of_single_clients_outlives_a_resume(method: o
     resumed = scarlet.run(method, FEW, out=tmp_path / "run", resume=True)
     whole = scarlet.run(method, FEW)
     assert resumed.summary["weights_digest"] == whole.summary["weights_digest"] is not None
-    assert [replace(record, seconds=0) for record in resumed.rounds] == [replace(r, seconds=0) for r in whole.rounds]
+    assert [replace(record, seconds=0) for record in resumed.records] == [replace(r, seconds=0) for r in whole.records]
 
 
 @pytest.mark.parametrize(

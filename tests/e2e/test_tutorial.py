@@ -23,7 +23,8 @@ if __name__ == "__main__":
 """
 SHORT = (
     "--rounds 5 --clients 3 --samples-per-client 250 --test-per-client 50 --alpha 1000 --public-size 600 "
-    "--public-per-round 200 --local-epochs 3 --distil-epochs 6 --batch-size 20 --eval-every 5 --cache-duration 2"
+    "--public-per-round 200 --local-epochs 3 --distil-epochs 4 --distil-lr 0.15 --batch-size 20 --eval-every 5 "
+    "--cache-duration 2"
 )
 
 

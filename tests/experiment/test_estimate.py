@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ def test_the_estimate_counts_the_clients_in_memory_and_not_all() -> None:
     def memory(**options: Any) -> float:
         federation = prepare(replace(MANY, **options))
         indices = 8 * 25 * federation.config.clients
-        return estimate(scarlet_method(scarlet.ScarletConfig()), federation).memory_bytes - indices
+        method, make = scarlet_method(scarlet.ScarletConfig()), partial(scarlet_method, scarlet.ScarletConfig())
+        return estimate(method, federation, federation.client_setup(method, make)).memory_bytes - indices
 
     few, many = memory(clients=20, participation=0.2), memory(clients=2000, participation=0.002)
     assert few == many

@@ -6,14 +6,14 @@ import multiprocessing
 import os
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from torch import Tensor, nn
 
 from scarlet.config import Config
-from scarlet.data.datasets import PrivateSet
-from scarlet.data.federated import Data
+from scarlet.data.partition import share_out
 from scarlet.errors import ScarletError
 from scarlet.experiment.loop import ATTEMPTS
 from scarlet.experiment.run import run
@@ -33,12 +33,13 @@ SHORT = Config(
 )
 
 
-def images(white: Collection[int]) -> Data:
-    """120 training images, thirty for each client; some of them are all white."""
+def images(white: Collection[int]) -> dict[str, Any]:
+    """120 training images, thirty for each client, of which some are all white; and public images."""
     rng = np.random.default_rng(0)
     train, test, public = (rng.integers(0, 255, (size, *SHAPE), np.uint8) for size in (120, 40, 50))
     train[list(white)] = 255
-    return Data(PrivateSet("noise", CLASSES, train, np.arange(120) % CLASSES, test, np.arange(40) % CLASSES), public)
+    labelled, tested = (train, np.arange(120) % CLASSES), (test, np.arange(40) % CLASSES)
+    return {"sites": share_out(labelled, tested, clients=4, test_per_client=5), "public": public, "test": tested}
 
 
 class Fragile(nn.Module):
@@ -69,9 +70,9 @@ class Deadly(Fragile):
 def test_a_client_whose_model_raises_is_counted_in_every_round_and_the_run_goes_on() -> None:
     digests = set()
     for workers in (1, 2):
-        ran = run(ScarletConfig(), replace(SHORT, workers=workers), data=images([57]), model=Fragile)
-        assert [record.failures for record in ran.rounds] == [{"ValueError: this image": 1}] * 3
-        assert [(record.answers, record.attempt, record.rejections) for record in ran.rounds] == [(3, 0, {})] * 3
+        ran = run(ScarletConfig(), replace(SHORT, workers=workers), **images([57]), model=Fragile)
+        assert [record.failures for record in ran.records] == [{"ValueError: this image": 1}] * 3
+        assert [(record.answers, record.attempt, record.rejections) for record in ran.records] == [(3, 0, {})] * 3
         digests.add(ran.summary["weights_digest"])
     assert len(digests) == 1 and None not in digests, "what a failed client has become does not depend on who ran it"
 
@@ -80,7 +81,7 @@ def test_a_client_whose_model_raises_is_counted_in_every_round_and_the_run_goes_
 def test_where_all_fail_the_run_ends_with_the_reason_and_a_traceback(workers: int) -> None:
     everywhere = range(SHORT.batch_size, 120)  # what is before is looked at to estimate the time of the run
     with pytest.raises(ScarletError) as caught:
-        run(ScarletConfig(), replace(SHORT, workers=workers), data=images(everywhere), model=Fragile)
+        run(ScarletConfig(), replace(SHORT, workers=workers), **images(everywhere), model=Fragile)
     first, *trace = str(caught.value).splitlines()
     assert f"failed {ATTEMPTS} times" in first and f"{{'ValueError: this image': {ATTEMPTS * 4}}}" in first
     assert "Traceback (most recent call last):" in trace and trace[-2:] == ["ValueError: this image", "is all white"]
@@ -89,6 +90,6 @@ def test_where_all_fail_the_run_ends_with_the_reason_and_a_traceback(workers: in
 
 def test_a_worker_that_dies_ends_the_run_with_one_line() -> None:
     with pytest.raises(WorkerError, match=r"^worker process \d+ died with exit code 3; ") as caught:
-        run(ScarletConfig(), replace(SHORT, workers=2), data=images([57]), model=Deadly)
+        run(ScarletConfig(), replace(SHORT, workers=2), **images([57]), model=Deadly)
     assert "\n" not in str(caught.value)
     assert multiprocessing.active_children() == []

@@ -27,9 +27,8 @@ from scarlet.protocol.state import arrays_of
 from scarlet.records import RoundRecord
 from scarlet.store import Folder
 from scarlet.training.server_model import ServerModel
-from scarlet.training.tensors import resident, samples, weights_digest
+from scarlet.training.tensors import TorchState, resident, samples, weights_digest
 from scarlet.training.train import Task, work
-from scarlet.transport.client_runner import TorchState
 from scarlet.transport.client_setup import ClientSetup
 from scarlet.transport.transport import Failure, LocalClients, Overhead, Transport
 from scarlet.wire.ledger import COLUMNS, Ledger
@@ -65,34 +64,36 @@ class Machines(AbstractContextManager["Machines"]):
         yield from self.disturb(len(self.exchanges), answers)
 
     def answer(self, number: int, downlink: bytes) -> list[bytes]:
-        how, private = self.how, self.data.private
-        model = how.factory()
-        model.load_state_dict(how.weights)
-        client = Client(number, how.method(), AGREEMENT, codec(how.codec, how.method(), AGREEMENT))
-        node = Node(client, TorchState(model), dict, Folder(self.folder / str(number)))
+        how, kind = self.how, self.how.kind(number)
+        model = kind.factory()
+        model.load_state_dict(kind.weights)
+        state = TorchState(model, kind.training.optimisers(model))
+        client = Client(number, how.method(), AGREEMENT, codec(AGREEMENT.codec, how.method(), AGREEMENT))
+        node = Node(client, state, dict, Folder(self.folder / str(number)))
         begun = node.begin(downlink)
         if not isinstance(begun, Job):
             return begun
-        train, test = self.data.train[number], self.data.test[number]
-        own = samples(private.train_images[train], private.train_labels[train], model, "cpu")
-        measured = samples(private.test_images[test], private.test_labels[test], model, "cpu")
-        task = Task(model, begun, own, measured if how.evaluation.due(begun.round) else None)
+        test = self.data.test[number]
+        measured = samples(test.arrays(), model, "cpu") if test and how.evaluation.due(begun.round) else None
+        own = samples(self.data.train[number].arrays(), model, "cpu")
+        task = Task(self.data.names[number], begun, model, state.optimisers, own, measured)
         public = resident(self.data.public, model, "cpu")
-        return node.finish(begun, work(task, public, how.training, how.weights))
+        return node.finish(begun, work(task, public, kind.training, kind.weights))
 
 
 class Ran:
     """A server that has run its rounds."""
 
     def __init__(self, clients: Transport, how: ClientSetup, share: float = 1.0, **options: Any) -> None:
-        private = data().private
-        model = how.factory()
-        model.load_state_dict(how.weights)
-        test = samples(private.test_images, private.test_labels, model, "cpu")
-        learner = ServerModel(model, resident(data().public, model, "cpu"), test, how.training)
-        wire = codec(how.codec, how.method(), AGREEMENT)
+        kind, held_out = how.kinds[0], data().held_out
+        model = kind.factory()
+        model.load_state_dict(kind.weights)
+        assert held_out is not None
+        test = samples(held_out.arrays(), model, "cpu")
+        learner = ServerModel(model, resident(data().public, model, "cpu"), test, kind.training)
+        wire = codec(AGREEMENT.codec, how.method(), AGREEMENT)
         self.server = Server(how.method(), AGREEMENT, wire, Ledger(), learner, Participation(share))
-        self.log = RoundLog([], None, learner.weights())
+        self.log = RoundLog([], None, learner.arrays())
         with clients:
             run_rounds(self.server, clients, learner, self.log, how.evaluation, **options)
         self.weights = weights_digest(learner.model.state_dict())

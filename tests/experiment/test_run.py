@@ -108,5 +108,5 @@ def test_the_server_of_a_method_without_a_model_trains_none(monkeypatch: pytest.
     monkeypatch.setattr(ServerModel, "learn", learn)
     scarlet.register("no-server-model", "No server model", NoServerModelConfig, build)
     ran = scarlet.run(NoServerModelConfig(), replace(TINY, rounds=2, workers=1))
-    assert [record.server_accuracy for record in ran.rounds] == [None, None]
-    assert ran.rounds[-1].client_accuracy is not None and ran.summary["uplink_bytes"]
+    assert [record.server_accuracy for record in ran.records] == [None, None]
+    assert ran.records[-1].client_accuracy is not None and ran.summary["uplink_bytes"]

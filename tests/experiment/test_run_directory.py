@@ -5,14 +5,18 @@ import json
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
 import scarlet
 from scarlet.errors import ConfigError, DataError
+from scarlet.experiment.estimate import Estimate
+from scarlet.experiment.federation import prepare
+from scarlet.experiment.result import Result
 from scarlet.experiment.run_directory import RunDirectory, complete, read_run
-from scarlet.records import RunResult
 from tests.experiment.tiny import METHOD, TINY, lines, means_of_the_last_10, measured_again, read
+from tests.experiment.watchers import CtrlC
 
 pytestmark = pytest.mark.xdist_group("run directory")  # its fixtures are made once, in one process
 
@@ -31,18 +35,21 @@ DOCUMENTED = {
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunResult]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     """A finished run of 13 rounds, three more than a summary looks at."""
     directory = tmp_path_factory.mktemp("runs") / "deep" / "one"
     return directory, scarlet.run(METHOD, TINY, out=directory)
 
 
-def test_a_run_directory_holds_exactly_these_files(run: tuple[Path, RunResult]) -> None:
+def test_a_run_directory_holds_exactly_these_files(run: tuple[Path, Result]) -> None:
     assert {path.name for path in run[0].iterdir()} == {
         "config.json",
+        "agreement.json",
         "metrics.jsonl",
         "ledger.csv",
+        "clients.csv",
         "summary.json",
+        "server.json",
         "server.safetensors",
         "report.html",
         "partition.svg",
@@ -50,7 +57,7 @@ def test_a_run_directory_holds_exactly_these_files(run: tuple[Path, RunResult]) 
 
 
 def test_config_json_names_every_option_and_leaves_nothing_that_follows_from_the_data_open(
-    run: tuple[Path, RunResult],
+    run: tuple[Path, Result],
 ) -> None:
     config = read(run[0] / "config.json")
     assert config == run[1].config
@@ -64,14 +71,14 @@ def test_config_json_names_every_option_and_leaves_nothing_that_follows_from_the
     }
 
 
-def test_metrics_has_a_line_a_round_with_the_documented_keys(run: tuple[Path, RunResult]) -> None:
+def test_metrics_has_a_line_a_round_with_the_documented_keys(run: tuple[Path, Result]) -> None:
     rounds = lines(run[0])
     assert [line["round"] for line in rounds] == list(range(1, 14))
     assert all(line.keys() >= DOCUMENTED for line in rounds)
-    assert rounds == [asdict(record) for record in run[1].rounds]
+    assert rounds == [asdict(record) for record in run[1].records]
 
 
-def test_cumulative_bytes_are_the_sum_of_both_directions_so_far(run: tuple[Path, RunResult]) -> None:
+def test_cumulative_bytes_are_the_sum_of_both_directions_so_far(run: tuple[Path, Result]) -> None:
     so_far = 0
     for line in lines(run[0]):
         so_far += line["uplink_bytes"] + line["downlink_bytes"]
@@ -79,7 +86,7 @@ def test_cumulative_bytes_are_the_sum_of_both_directions_so_far(run: tuple[Path,
     assert so_far > 0
 
 
-def test_the_cache_hits_after_the_first_round_and_hits_send_fewer_bytes(run: tuple[Path, RunResult]) -> None:
+def test_the_cache_hits_after_the_first_round_and_hits_send_fewer_bytes(run: tuple[Path, Result]) -> None:
     rounds = lines(run[0])
     assert rounds[0]["cache_hit_ratio"] == 0 < max(line["cache_hit_ratio"] for line in rounds)
     for line in rounds:
@@ -87,14 +94,14 @@ def test_the_cache_hits_after_the_first_round_and_hits_send_fewer_bytes(run: tup
         assert line["uplink_bytes"] == 3 * misses * (8 + 4 * 10)
 
 
-def test_the_summary_has_the_means_of_the_last_10_rounds(run: tuple[Path, RunResult]) -> None:
+def test_the_summary_has_the_means_of_the_last_10_rounds(run: tuple[Path, Result]) -> None:
     summary, rounds = read(run[0] / "summary.json"), lines(run[0])
     for key in ("server_accuracy", "client_accuracy", "server_loss", "cache_hit_ratio", "mean_teacher_entropy"):
         assert summary[key] == pytest.approx(means_of_the_last_10(rounds, key), rel=1e-12), key
     assert summary["server_loss"] != pytest.approx(sum(line["server_loss"] for line in rounds) / 13, rel=1e-6)
 
 
-def test_the_summary_has_the_totals_of_all_rounds(run: tuple[Path, RunResult]) -> None:
+def test_the_summary_has_the_totals_of_all_rounds(run: tuple[Path, Result]) -> None:
     summary, rounds = read(run[0] / "summary.json"), lines(run[0])
     for key in (
         "uplink_bytes",
@@ -112,7 +119,7 @@ def test_the_summary_has_the_totals_of_all_rounds(run: tuple[Path, RunResult]) -
     assert len(bytes.fromhex(summary["weights_digest"])) == 16
 
 
-def test_the_ledgers_rows_sum_to_the_rounds_of_metrics(run: tuple[Path, RunResult]) -> None:
+def test_the_ledgers_rows_sum_to_the_rounds_of_metrics(run: tuple[Path, Result]) -> None:
     with (run[0] / "ledger.csv").open(newline="") as file:
         rows = [{name: int(value) for name, value in row.items()} for row in csv.DictReader(file)]
     assert [(row["round"], row["client"]) for row in rows] == [(t, k) for t in range(1, 14) for k in range(3)]
@@ -126,54 +133,52 @@ def test_the_ledgers_rows_sum_to_the_rounds_of_metrics(run: tuple[Path, RunResul
         assert sums["report_payload"] + sums["report_frame"] == line["report_bytes"]
 
 
-def test_the_saved_server_reproduces_the_last_accuracy_and_loss(run: tuple[Path, RunResult]) -> None:
+def test_the_saved_server_reproduces_the_last_accuracy_and_loss(run: tuple[Path, Result]) -> None:
     last = lines(run[0])[-1]
     accuracy, loss = measured_again(run[0])
     assert accuracy == last["server_accuracy"]
     assert loss == pytest.approx(last["server_loss"], rel=1e-5)
 
 
-def test_the_page_and_the_figure_are_there(run: tuple[Path, RunResult]) -> None:
+def test_the_page_and_the_figure_are_there(run: tuple[Path, Result]) -> None:
     page, figure = (run[0] / "report.html").read_text(), (run[0] / "partition.svg").read_text()
     assert page.lstrip().lower().startswith("<!doctype html>") and "SCARLET" in page
     assert "<svg" in figure and "<svg" in page
 
 
-def test_a_directory_that_holds_a_run_is_left_alone(run: tuple[Path, RunResult]) -> None:
+def test_a_directory_that_holds_a_run_is_left_alone(run: tuple[Path, Result]) -> None:
     before = {path: path.read_bytes() for path in run[0].iterdir()}
     with pytest.raises(ConfigError, match="out must be new or empty"):
         scarlet.run(METHOD, TINY, out=run[0])
     assert {path: path.read_bytes() for path in run[0].iterdir()} == before
 
 
-def damaged(run: tuple[Path, RunResult], tmp_path: Path, name: str, content: bytes) -> Path:
+def damaged(run: tuple[Path, Result], tmp_path: Path, name: str, content: bytes) -> Path:
     copy = shutil.copytree(run[0], tmp_path / "damaged")
     (copy / name).write_bytes(content)
     return copy
 
 
-def test_metrics_that_are_not_text_are_one_clear_line(run: tuple[Path, RunResult], tmp_path: Path) -> None:
+def test_metrics_that_are_not_text_are_one_clear_line(run: tuple[Path, Result], tmp_path: Path) -> None:
     copy = damaged(run, tmp_path, "metrics.jsonl", b'{"round": 1}\n\xff\xfe\n')
     with pytest.raises(DataError, match=r"metrics\.jsonl \(it is not text\)"):
         read_run(copy)
 
 
-def test_a_number_that_was_not_recorded_has_its_default(run: tuple[Path, RunResult], tmp_path: Path) -> None:
+def test_a_number_that_was_not_recorded_has_its_default(run: tuple[Path, Result], tmp_path: Path) -> None:
     copy = damaged(run, tmp_path, "metrics.jsonl", b'{"round": 1, "uplink_bytes": null, "server_accuracy": null}\n')
-    (record,) = read_run(copy).rounds
+    (record,) = read_run(copy).records
     assert (record.uplink_bytes, record.server_accuracy) == (0, None)
 
 
 @pytest.mark.parametrize("content", [b"", b"nothing\n", b"round,client\nx,0\n"])
-def test_a_ledger_that_is_damaged_is_one_clear_line(
-    run: tuple[Path, RunResult], tmp_path: Path, content: bytes
-) -> None:
+def test_a_ledger_that_is_damaged_is_one_clear_line(run: tuple[Path, Result], tmp_path: Path, content: bytes) -> None:
     copy = damaged(run, tmp_path, "ledger.csv", content)
     with pytest.raises(DataError, match=r"ledger\.csv is damaged"):
         RunDirectory(copy, resume=True).rewind(3)
 
 
-def test_a_run_that_was_killed_at_its_very_end_is_completed(run: tuple[Path, RunResult], tmp_path: Path) -> None:
+def test_a_run_that_was_killed_at_its_very_end_is_completed(run: tuple[Path, Result], tmp_path: Path) -> None:
     copy = shutil.copytree(run[0], tmp_path / "killed")
     (copy / "report.html").unlink()
     (copy / "checkpoint").mkdir()
@@ -182,19 +187,48 @@ def test_a_run_that_was_killed_at_its_very_end_is_completed(run: tuple[Path, Run
 
 
 def test_a_kill_before_the_new_page_leaves_no_page_of_the_run_as_it_was_when_it_was_interrupted(
-    run: tuple[Path, RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: tuple[Path, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = shutil.copytree(run[0], tmp_path / "killed")
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
+    directory = RunDirectory(copy, resume=True)
+    directory.start(run[1].config, prepare(TINY), Estimate(0, 0, 0, 0, exact=True))
     monkeypatch.setattr("scarlet.experiment.run_directory.write_page", killed)
     with pytest.raises(KeyboardInterrupt):
-        RunDirectory(copy, resume=True).finish(run[1], None)
+        directory.finish(run[1])
     assert (copy / "summary.json").exists() and not (copy / "report.html").exists()
 
 
 def test_an_empty_directory_may_be_used(tmp_path: Path) -> None:
     scarlet.run(METHOD, replace(TINY, rounds=1), out=tmp_path)
     assert len(lines(tmp_path)) == 1
+
+
+def test_clients_csv_has_the_accuracy_of_every_client_and_evaluated_round(tmp_path: Path) -> None:
+    scarlet.run(METHOD, replace(TINY, rounds=5, eval_every=2, model="cnn,mlp"), out=tmp_path)
+    with (tmp_path / "clients.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(int(row["round"]), row["client"], row["name"]) for row in rows] == [
+        (round, number, number) for round in (2, 4, 5) for number in "012"
+    ]
+    assert {row["model"] for row in rows} == {"cnn", "mlp"}
+    for line in lines(tmp_path):
+        own = [(row["model"], float(row["accuracy"])) for row in rows if int(row["round"]) == line["round"]]
+        found = {model: [value for name, value in own if name == model] for model, _ in sorted(own)}
+        assert line["accuracy_by_model"] == {model: pytest.approx(mean(values)) for model, values in found.items()}
+        assert line["client_accuracy"] == (pytest.approx(mean(value for _, value in own)) if own else None)
+
+
+def test_the_agreement_of_a_run_stays_the_same_when_it_is_resumed_and_differs_from_any_other(tmp_path: Path) -> None:
+    notes = CtrlC(2)
+    scarlet.run(METHOD, TINY, out=tmp_path / "one", watchers=[notes])
+    begun = read(tmp_path / "one" / "agreement.json")
+    scarlet.run(METHOD, TINY, out=tmp_path / "one", resume=True)
+    assert read(tmp_path / "one" / "agreement.json") == begun
+    scarlet.run(METHOD, TINY, out=tmp_path / "two")
+    other = read(tmp_path / "two" / "agreement.json")
+    assert {key for key in begun if begun[key] != other[key]} == {"nonce", "digest"}
+    assert begun["public"] == read(tmp_path / "one" / "summary.json")["public_fingerprint"]

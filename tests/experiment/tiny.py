@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import scarlet
-from scarlet.data.datasets import load_private
+from scarlet.data.datasets import PrivateSet, load_private
 from scarlet.models.registry import model_factory
 from scarlet.training.train import Samples, evaluate
 
@@ -46,4 +46,5 @@ def measured_again(directory: Path) -> tuple[float, float]:
     digits = load_private("mnist5k", directory)
     model = model_factory("cnn", 10, (1, 28, 28))()
     model.load_state_dict(load_file(directory / "server.safetensors"))
-    return evaluate(model, Samples(torch.from_numpy(digits.test_images), torch.from_numpy(digits.test_labels)))
+    assert isinstance(digits, PrivateSet)
+    return evaluate(model, Samples(*map(torch.from_numpy, digits.test)))

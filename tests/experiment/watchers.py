@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from scarlet.experiment.estimate import Estimate
 from scarlet.experiment.federation import Federation
-from scarlet.models.registry import Weights
-from scarlet.records import RoundRecord, RunResult
+from scarlet.experiment.result import Result
+from scarlet.experiment.round_log import Metrics
+from scarlet.records import RoundRecord
 from scarlet.wire.ledger import Ledger
 
 
@@ -23,10 +24,10 @@ class Notes:
         self.expected = expected
         self.heard.append("start")
 
-    def round(self, record: RoundRecord, ledger: Ledger) -> None:
+    def round(self, record: RoundRecord, ledger: Ledger, clients: Metrics) -> None:
         self.heard.append(f"round {record.round}")
 
-    def finish(self, result: RunResult, weights: Weights | None) -> None:
+    def finish(self, result: Result) -> None:
         self.heard.append("finish")
 
 
@@ -37,7 +38,7 @@ class CtrlC(Notes):
         super().__init__()
         self._round = round
 
-    def round(self, record: RoundRecord, ledger: Ledger) -> None:
-        super().round(record, ledger)
+    def round(self, record: RoundRecord, ledger: Ledger, clients: Metrics) -> None:
+        super().round(record, ledger, clients)
         if record.round == self._round:
             raise KeyboardInterrupt

@@ -33,6 +33,18 @@ def acknowledge_on_send(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Server, "open_round", open_round)
 
 
+def answer_at_once_after_a_loss(patch: pytest.MonkeyPatch) -> None:
+    honest = Client.reply
+
+    def reply(self: Client, job: Job, result: Result) -> list[bytes]:
+        left, self.state.abstains = self.state.abstains, 0
+        replies = honest(self, job, result)
+        self.state.abstains = max(0, left - 1)
+        return replies
+
+    patch.setattr(Client, "reply", reply)
+
+
 def expire_a_round_early_in_the_request(patch: pytest.MonkeyPatch) -> None:
     def request(self: Duration, table: CacheTable, index: Index, round: int) -> Index:
         stamp = table.stamp[index]
@@ -109,6 +121,7 @@ def keep_the_stamps_of_rounds_that_never_happened(patch: pytest.MonkeyPatch) -> 
 
 BUGS: tuple[Bug, ...] = (
     acknowledge_on_send,
+    answer_at_once_after_a_loss,
     expire_a_round_early_in_the_request,
     digest_the_samples_but_not_the_values,
     rename_without_sync,

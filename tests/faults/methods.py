@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scarlet.arrays import Images, Labels
+from scarlet.arrays import Inputs, Labels
 from scarlet.methods.cfd import CfdConfig, cfd
 from scarlet.methods.comet import CometConfig, comet
 from scarlet.methods.dsfl import DsflConfig, dsfl
@@ -27,7 +27,7 @@ class RandomShare(Filter):
 
     share: float
 
-    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Prepared:
+    def prepare(self, private: Inputs, public: Inputs, rng: np.random.Generator) -> Prepared:
         return {"accepted": rng.random(len(public)) < self.share * (rng.random() < 0.8)}
 
     def __call__(self, labels: Labels, prepared: Prepared) -> Labels:

@@ -36,6 +36,7 @@ class World:
     participation: Participation
     codec: Codec
     public: Values  # f32[P, FEATURES]: the public dataset
+    abstain: int = 0  # rounds in which a client that has answered before, and lost its disk, sends no labels
 
     def model(self) -> LinearModel:
         return LinearModel(self.public, self.agreement.classes)
@@ -92,13 +93,14 @@ class ClientNode:
         self.world, self.number, self.disk = world, number, disk
         self.said: dict[bytes, Labels | Values] = {}  # answer -> all that it says, for the judge
         self.unsent: dict[bytes, int] = {}  # answer -> labels in it that were not sent again
+        self.known = False  # whether the server has accepted an answer, as it would say at a greeting
         self.boot()
 
     def boot(self) -> None:
         """Start the process anew from its disk."""
         world, self.model = self.world, self.world.model()
         client = Client(self.number, world.method, world.agreement, world.codec)
-        self.node = Node(client, self.model, self._prepare, self.disk)
+        self.node = Node(client, self.model, self._prepare, self.disk, abstain=world.abstain if self.known else 0)
 
     def _prepare(self) -> Prepared:
         rng = stream(self.world.agreement.seed, "node", client=self.number, purpose="prepare")
@@ -115,12 +117,13 @@ class ClientNode:
             samples=self.number + 1,
             parameters=self.model.parameters() if job.send_parameters else None,
         )
+        abstains = self.node.client.state.abstains > 0
         try:
             return self.node.finish(job, result)
         finally:  # a client that crashes may have saved its answer, and will then send it
-            self._note(job, result)
+            self._note(job, result, abstains)
 
-    def _note(self, job: Job, result: Result) -> None:
+    def _note(self, job: Job, result: Result, abstains: bool) -> None:
         """Remember for the judge what an answer says."""
         state, codec = self.node.client.state, self.world.codec
         if state.answered != job.downlink:
@@ -130,6 +133,8 @@ class ClientNode:
             self.said[answer] = result.parameters
             return
         labels = self.world.method.filter(Labels(job.request, result.value), state.prepared or {})
+        if abstains:
+            labels = Labels(labels.index[:0], labels.value[:0])
         self.said[answer] = Labels(labels.index, quantise(labels.value, codec.uplink_bits))
         message = codec.decode(answer, Context(job.request))
         self.unsent[answer] = len(message.same) if isinstance(message, DeltaAnswer) else 0

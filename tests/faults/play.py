@@ -190,7 +190,9 @@ class Play:
             elif resync:
                 self.reset.add(client)
             else:
-                self.accepted[client] = self.clients[client].said[message]
+                self.accepted[client] = said = self.clients[client].said[message]
+                self.clients[client].known = True
+                self.events["answers without labels"] += isinstance(said, Labels) and not len(said.index)
                 self.events["labels not sent again"] += self.clients[client].unsent.get(message, 0)
         self.server.server.take(client, message)
 

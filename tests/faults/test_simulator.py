@@ -17,7 +17,7 @@ from tests.faults.bugs_of_methods import BUGS_OF
 from tests.faults.judge import Violation
 from tests.faults.methods import METHODS
 from tests.faults.play import Play
-from tests.faults.schedule import play_schedule
+from tests.faults.schedule import drawn, play_schedule
 
 SCHEDULES = 200
 OF_EACH_METHOD = 40
@@ -36,6 +36,7 @@ def test_no_schedule_of_faults_breaks_an_invariant(part: int) -> None:
         "client crash",
         "server crash",
         "wipe",
+        "answers without labels",
         "client disk full",
         "resync",
         "rejected: unreadable",
@@ -78,7 +79,9 @@ def test_a_downlink_that_is_cut_between_two_of_its_messages_breaks_no_invariant(
 
     monkeypatch.setattr(Play, "_tampered", cut)
     for seed in range(2 * OF_EACH_METHOD):
-        play_schedule(seed, method=method)
+        _, _, faults = drawn(seed, method=method)
+        if faults.tamper:  # in the others nothing is cut
+            play_schedule(seed, method=method)
     assert cuts > 10
 
 
@@ -92,10 +95,31 @@ def test_a_schedule_is_the_same_every_time() -> None:
     assert play_schedule(7) == play_schedule(7)
 
 
+# The first schedule that finds a bug, where that is not among the first few.
+FOUND_BY = {
+    "digest_the_samples_but_not_the_values": 117,
+    "forget_to_keep_the_reply": 5,
+    "save_before_the_answer": 5,
+    "restore_a_client_without_its_model": 5,
+    "keep_the_stamps_of_rounds_that_never_happened": 48,
+    "take_back_the_name_and_not_the_labels": 5,
+    "take_what_is_announced_for_held_by_all": 29,
+    "lose_the_accepted_labels": 5,
+    "forget_ones_own_answers": 16,
+    "send_a_lesson_to_the_wrong_client": 6,
+    "lose_the_lessons": 6,
+}
+
+
+def seeds(bug: Bug) -> list[int]:
+    """Of all the schedules that may find a bug; the one that is known to find it comes first."""
+    return sorted(range(SCHEDULES), key=lambda seed: seed != FOUND_BY.get(bug.__name__, 0))
+
+
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_deliberate_bug_is_found_within_200_schedules(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
-    for seed in range(SCHEDULES):
+    for seed in seeds(bug):
         try:
             play_schedule(seed, method="scarlet")
         except Exception:  # a violation, or an error that the bug leads to
@@ -111,17 +135,18 @@ def test_a_deliberate_bug_in_a_method_is_found_within_200_of_its_schedules(
     method: str, bug: Bug, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bug(monkeypatch)
-    assert violated("reference", method), f"{SCHEDULES} schedules of {method} did not find: {bug.__name__}"
+    assert violated(bug, "reference", method), f"{SCHEDULES} schedules of {method} did not find: {bug.__name__}"
 
 
 def test_clients_that_keep_the_stamps_of_rounds_that_never_happened_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep_the_stamps_of_rounds_that_never_happened(monkeypatch)
-    assert violated("compact", "scarlet"), f"{SCHEDULES} schedules did not find that stamps are not compared"
+    bug = keep_the_stamps_of_rounds_that_never_happened
+    bug(monkeypatch)
+    assert violated(bug, "compact", "scarlet"), f"{SCHEDULES} schedules did not find that stamps are not compared"
 
 
-def violated(codec: str, method: str) -> bool:
+def violated(bug: Bug, codec: str, method: str) -> bool:
     """Whether a schedule breaks an invariant."""
-    for seed in range(SCHEDULES):
+    for seed in seeds(bug):
         try:
             play_schedule(seed, codec, method)
         except Violation:

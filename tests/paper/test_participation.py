@@ -21,9 +21,11 @@ from scarlet.protocol.server import Participation
 from scarlet.wire.ledger import Column
 from tests.protocol.federation import METHODS, Federation
 
+pytestmark = pytest.mark.xdist_group("participation")  # what was played once is kept, in one process
+
 SHARES = (0.1, 0.3, 0.5, 0.7, 1.0)
-ROUNDS = 300
 D = 50
+ROUNDS = 3 * D
 PAPER = Agreement(clients=100, public_size=10_000, public_per_round=1_000, classes=10, seed=0)
 
 SMALL = replace(PAPER, clients=10, public_size=1_000, public_per_round=100)  # a tenth of it, for longer

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from scarlet.arrays import Array, Images, Index, Labels, Values
+from scarlet.arrays import Array, Index, Inputs, Labels, Values
 from scarlet.job import Job, Result
 from scarlet.methods.dsfl import DsflConfig, dsfl
 from scarlet.methods.scarlet import ScarletConfig, scarlet
@@ -80,7 +80,7 @@ class Table:
 class Knowing(Filter):
     """A client answers the samples that it is said to know; `Federation.know` says so."""
 
-    def prepare(self, private: Images, public: Images, rng: np.random.Generator) -> Prepared:
+    def prepare(self, private: Inputs, public: Inputs, rng: np.random.Generator) -> Prepared:
         return {}
 
     def __call__(self, labels: Labels, prepared: Prepared) -> Labels:

@@ -18,8 +18,7 @@ from scarlet.protocol.messages import Broadcast, CatchUp, Message, Resync, Sync
 from scarlet.protocol.method import Method
 
 SIZE, CLASSES, NUMBER = 10, 2, 4
-PUBLIC = bytes.fromhex("00c0ffee00c0ffee")
-AGREEMENT = Agreement(clients=5, public_size=SIZE, public_per_round=4, classes=CLASSES, seed=0, public=PUBLIC)
+AGREEMENT = Agreement(clients=5, public_size=SIZE, public_per_round=4, classes=CLASSES, seed=0, public="c0ffee")
 METHOD = Method(mean(), downlink=Shared(Duration(4, "delete")))
 CODEC = codec("reference", METHOD, AGREEMENT)
 
@@ -33,11 +32,11 @@ def label(*rows: list[float]) -> Values:
 
 
 def broadcast(round: int, taught: Labels, sync: Sync, request: Index | None = None) -> Broadcast:
-    return Broadcast(round, 0, i64(0) if request is None else request, sync, taught.digest(), PUBLIC)
+    return Broadcast(round, 0, i64(0) if request is None else request, sync, taught.digest(), AGREEMENT.digest)
 
 
 def first(request: Index, round: int = 1, attempt: int = 0) -> Broadcast:
-    return Broadcast(round, attempt, request, None, bytes(8), PUBLIC)
+    return Broadcast(round, attempt, request, None, bytes(8), AGREEMENT.digest)
 
 
 TAUGHT = Labels(i64(2, 5), label([0.25, 0.75], [1, 0]))

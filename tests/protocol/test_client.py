@@ -27,6 +27,7 @@ from scarlet.protocol.uplink.weights import Parameters, Weights
 from scarlet.wire import frame
 from tests.protocol.federation import contents, same_labels
 from tests.protocol.one_client import (
+    AGREEMENT,
     CATCH_UP,
     CLASSES,
     CODEC,
@@ -111,17 +112,18 @@ def test_a_downlink_without_what_its_method_needs_is_refused_by_name_and_changes
     assert contents(client.state) == before
 
 
-def test_a_client_with_another_public_dataset_is_told_both_fingerprints() -> None:
+def test_a_client_of_another_experiment_is_told_both_digests() -> None:
     client = client_in_round_2()
     before, other = contents(client.state), bytes(range(8))
     for messages in (
-        (replace(REUSED, public=other),),
-        (replace(REUSED, public=other), RESET),
-        (replace(REUSED, public=other, request=i64(SIZE)),),  # another dataset may well have more samples
+        (replace(REUSED, agreement=other),),
+        (replace(REUSED, agreement=other), RESET),
+        (replace(REUSED, agreement=other, request=i64(SIZE)),),  # another dataset may well have more samples
     ):
-        with pytest.raises(MessageError, match=r"\(00c0ffee00c0ffee\) than the server \(0001020304050607\)") as caught:
+        both = rf"in experiment {AGREEMENT.digest.hex()}, and the downlink is of 0001020304050607"
+        with pytest.raises(MessageError, match=both) as caught:
             client.receive(sent(client, *messages))
-        assert caught.value.reason == "other public set"
+        assert caught.value.reason == "other experiment"
         assert contents(client.state) == before
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -211,19 +212,20 @@ def test_a_reset_that_is_lost_is_made_good_by_catch_up_in_the_next_round() -> No
         last = federation.close()
 
 
-def test_a_client_with_another_public_dataset_never_trains_and_both_fingerprints_are_named() -> None:
-    agreement = replace(AGREEMENT, public=bytes.fromhex("0123456789abcdef"))
+@pytest.mark.parametrize("change", [{"public": "cafe"}, {"nonce": "1"}, {"rounds": 7}, {"method": "{}"}, {"seed": 6}])
+def test_a_client_of_another_experiment_never_trains_and_both_digests_are_named(change: dict[str, Any]) -> None:
+    agreement = replace(AGREEMENT, public="c0ffee")
     federation = Federation(METHODS["scarlet, refresh"](), agreement)
-    theirs = replace(agreement, public=bytes.fromhex("fedcba9876543210"))
+    theirs = replace(agreement, **change)
     other = Client(0, federation.method, theirs, federation.codec)
     for _ in range(3):
         downlink = federation.server.open_round()[0]
         before = contents(other.state)
         with pytest.raises(MessageError) as caught:
             other.receive(downlink)
-        assert caught.value.reason == "other public set"
-        assert "fedcba9876543210" in str(caught.value)
-        assert "0123456789abcdef" in str(caught.value)
+        assert caught.value.reason == "other experiment"
+        assert agreement.digest.hex() in str(caught.value)
+        assert theirs.digest.hex() in str(caught.value)
         assert "\n" not in str(caught.value)
         assert contents(other.state) == before
         assert isinstance(federation.clients[0].receive(downlink), Job)

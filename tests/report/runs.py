@@ -42,7 +42,7 @@ def run(method: str, seed: int, server: Sequence[float | None], **options: objec
         method=method,
         title=METHODS[method].title if method in METHODS else method,
         config={"method": method, "seed": seed, "rounds": 60, **options},
-        rounds=[line(number, server_accuracy=value) for number, value in enumerate(server, start=1)],
+        records=[line(number, server_accuracy=value) for number, value in enumerate(server, start=1)],
         summary={"rounds": len(server), "interrupted": False},
     )
 
@@ -51,7 +51,7 @@ def save(result: RunResult, directory: Path) -> Path:
     """Lay the run out as the experiment does."""
     directory.mkdir(parents=True)
     (directory / "config.json").write_text(json.dumps(result.config))
-    (directory / "metrics.jsonl").write_text("".join(json.dumps(asdict(record)) + "\n" for record in result.rounds))
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(asdict(record)) + "\n" for record in result.records))
     if result.summary:
         summary = {"method": result.method, "title": result.title, **result.summary}
         (directory / "summary.json").write_text(json.dumps(summary))

@@ -68,13 +68,19 @@ def chromium() -> str:
     return found
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
-    path = tmp_path / "report.html"
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("browser") / "report.html"
     rising = [0.1 + 0.01 * step for step in range(40)]
     runs = [run(method, seed, [v + 0.02 * seed for v in rising]) for method in ("scarlet", "dsfl") for seed in range(3)]
     write_report([*runs, run("<b>hostile</b>", 0, [None] * 40)], path)
     return path
+
+
+@pytest.fixture
+def report(written: Path, tmp_path: Path) -> Path:
+    """A copy of the page."""
+    return Path(shutil.copy(written, tmp_path))
 
 
 def show(chromium: str, page: Path, width: int, chosen: str = "") -> Shown:

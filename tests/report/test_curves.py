@@ -26,7 +26,7 @@ def test_two_seeds_give_their_span_and_one_seed_no_band() -> None:
 
 def test_megabytes_are_the_mean_traffic_at_the_same_round() -> None:
     cheap, dear = (
-        dataclasses.replace(run("a", seed, []), rounds=[line(t, cumulative_bytes=t * each) for t in (1, 2)])
+        dataclasses.replace(run("a", seed, []), records=[line(t, cumulative_bytes=t * each) for t in (1, 2)])
         for seed, each in enumerate((1_000_000, 3_000_000))
     )
     assert curve([cheap, dear], "server_accuracy").megabytes.tolist() == [2.0, 4.0]

@@ -24,10 +24,10 @@ def test_it_is_read_with_its_numbers_and_without_what_it_did_not_count() -> None
     result = read_run(OLD)
     assert (result.method, result.title, result.seed, result.interrupted) == ("scarlet", "SCARLET", 0, False)
     assert result.config["engine"] == "native"
-    assert [record.round for record in result.rounds] == [1, 2, 3]
-    assert [record.server_accuracy for record in result.rounds] == [0.094, 0.1, 0.1]
-    assert result.rounds[-1].cumulative_bytes == result.summary["cumulative_bytes"] == 836
-    assert all(record.failures == {} for record in result.rounds)
+    assert [record.round for record in result.records] == [1, 2, 3]
+    assert [record.server_accuracy for record in result.records] == [0.094, 0.1, 0.1]
+    assert result.records[-1].cumulative_bytes == result.summary["cumulative_bytes"] == 836
+    assert all(record.failures == {} for record in result.records)
     assert finished(OLD) == result
 
 

@@ -119,8 +119,8 @@ def test_several_seeds_are_drawn_with_a_band_and_one_seed_without(tmp_path: Path
 
 def test_a_method_without_traffic_is_a_level_across_the_megabytes(tmp_path: Path) -> None:
     silent = run("individual", 0, [None, None])
-    rounds = [dataclasses.replace(record, cumulative_bytes=0) for record in silent.rounds]
-    silent = dataclasses.replace(silent, rounds=rounds)
+    rounds = [dataclasses.replace(record, cumulative_bytes=0) for record in silent.records]
+    silent = dataclasses.replace(silent, records=rounds)
     page = written(tmp_path / "report.html", [run("dsfl", 0, [0.5, 0.6]), silent])
     level = traces(page, "client-megabytes")[-1]
     assert (level["x"], level["y"]) == ([0.0, 1.0], [0.7, 0.7])

@@ -39,7 +39,7 @@ def test_half_a_last_line_is_ignored(tmp_path: Path, kept: int) -> None:
     path = directory / "metrics.jsonl"
     first, second = path.read_text().splitlines()
     path.write_text(f"{first}\n{second[:kept]}")
-    assert [record.round for record in read_run(directory).rounds] == [1]
+    assert [record.round for record in read_run(directory).records] == [1]
 
 
 def test_a_broken_line_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -54,13 +54,13 @@ def test_what_is_not_known_or_of_another_type_is_left_out(tmp_path: Path) -> Non
     directory = save(run("scarlet", 0, []), tmp_path / "run")
     line = '{"round": 1, "rejections": 2, "note": "x", "server_loss": 0.5, "client_accuracy": "high"}\n'
     (directory / "metrics.jsonl").write_text(line)
-    assert read_run(directory).rounds == [RoundRecord(1, server_loss=0.5)]
+    assert read_run(directory).records == [RoundRecord(1, server_loss=0.5)]
 
 
 def test_a_value_that_is_not_finite_is_read_as_it_is_and_is_no_measurement_in_a_page(tmp_path: Path) -> None:
     directory = save(run("scarlet", 0, []), tmp_path / "run")
     (directory / "metrics.jsonl").write_text('{"round": 1, "server_loss": NaN, "server_accuracy": 0.5}\n')
-    (record,) = read_run(directory).rounds
+    (record,) = read_run(directory).records
     assert record.server_loss is not None and math.isnan(record.server_loss)
     assert measured(record, "server_loss") is None and measured(record, "server_accuracy") == 0.5
 

@@ -69,7 +69,7 @@ def test_a_run_without_a_round_has_no_numbers_rather_than_zeros() -> None:
 
 def test_missing_hit_ratios_are_left_out_of_the_mean() -> None:
     record = dataclasses.replace(
-        run("scarlet", 0, []), rounds=[line(1, cache_hit_ratio=None), line(2, cache_hit_ratio=0.8)]
+        run("scarlet", 0, []), records=[line(1, cache_hit_ratio=None), line(2, cache_hit_ratio=0.8)]
     )
     assert summarise(group([record])).rows[0].hit_ratio == 0.8
 

@@ -54,10 +54,10 @@ def test_every_single_bit_flip_and_every_truncation_is_refused(data: bytes, at: 
             frame.unwrap(bad)
 
 
-@pytest.mark.parametrize("version", [1, 2, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 5])
 def test_a_message_of_another_version_is_refused_by_number(version: int) -> None:
     data = frame.wrap(2, 9, 1, b"body")
-    with pytest.raises(MessageError, match=f"version {version}; this side speaks version 3"):
+    with pytest.raises(MessageError, match=f"version {version}; this side speaks version 4"):
         frame.unwrap(data[:4] + bytes([version]) + data[5:])
 
 
@@ -67,5 +67,5 @@ def test_a_message_that_begins_otherwise_is_refused() -> None:
 
 
 def test_the_bytes_of_a_frame_are_frozen() -> None:
-    expected = b"SCRL" + struct.pack("<BBHIII", 3, 5, 1, 9, 4, 0x4EAE8D21) + bytes([3, 0, 0, 0])
+    expected = b"SCRL" + struct.pack("<BBHIII", 4, 5, 1, 9, 4, 0xB3577554) + bytes([3, 0, 0, 0])
     assert frame.wrap(5, 9, 1, bytes([3, 0, 0, 0])) == expected

@@ -18,7 +18,9 @@ COMMANDS = {
     "costs": "megabytes per round of every method, without training",
     "simulate-cache": "cache hit ratio for several cache durations, without training",
     "report": "write report.html about runs: scarlet report DIR... --out FILE",
-    "data": "list the datasets, or download one: scarlet data list | get NAME",
+    "predict": "class of images or arrays, by a run's model: scarlet predict RUN FILE...",
+    "export": "write a run's model in the ONNX format: scarlet export RUN --onnx FILE",
+    "data": "list, download or pack datasets: scarlet data list | get NAME | pack NAME",
 }
 
 HELP = """usage: scarlet COMMAND [options]

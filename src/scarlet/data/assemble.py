@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from scarlet.arrays import Inputs
 from scarlet.data.federated import FederatedData
+from scarlet.data.image_folder import class_folders, read_classes
 from scarlet.data.inputs import as_part
 from scarlet.data.samples import Labelled, Part
 from scarlet.data.sites import Site
@@ -33,6 +35,30 @@ def in_order(sites: Sequence[Site]) -> list[Site]:
 def _rank(name: str) -> tuple[bool, int, str]:
     number = name.isdecimal()
     return not number, int(name) if number else 0, name
+
+
+def with_folders_read(
+    sites: Sequence[Site], test: object, image_size: int | None = None
+) -> tuple[list[Site], object, tuple[str, ...] | None]:
+    """The sites and the server's test set with folders of images, `class/image`, read; and the names of the classes.
+
+    Classes are numbered in the order of the names of all class folders, so that a site may lack some of them.
+    """
+    given = {(at, name): getattr(site, name) for at, site in enumerate(sites) for name in ("train", "test")}
+    given[-1, "test"] = test
+    folders = {key: Path(value) for key, value in given.items() if isinstance(value, str | Path)}
+    if not folders:
+        return list(sites), test, None
+    if len(folders) < sum(value is not None for value in given.values()):
+        raise WrongTypeError("sites must have their data all in folders, or none: classes are numbered by folder names")
+    for path in folders.values():
+        if not path.is_dir():
+            raise ConfigError(
+                f"{path} is not a folder; give the path of a folder with a folder of images for each class"
+            )
+    names, read = read_classes({key: class_folders(path) for key, path in folders.items()}, image_size, "sites")
+    found = [replace(site, train=read[at, "train"], test=read.get((at, "test"))) for at, site in enumerate(sites)]
+    return found, read.get((-1, "test")), names
 
 
 def assemble(

@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from scarlet.arrays import Inputs
 from scarlet.data.images import resized
+from scarlet.data.private import PrivateSet
 from scarlet.data.samples import Labelled
-from scarlet.data.source import Counts, Pixels, Shape, chosen
+from scarlet.data.sites import Augment
+from scarlet.data.source import Counts, Shape, chosen
 from scarlet.data.unpickle import Refused, read_pickle
 from scarlet.errors import DataError
 
@@ -33,8 +36,12 @@ class Cifar:
         train = self.train(data_dir)
         return Counts(len(train.labels), len(self.test(data_dir).labels), len(np.unique(train.labels)))
 
-    def classes(self, data_dir: Path) -> int:
-        return self.label_count
+    def own_shape(self, data_dir: Path) -> Shape:
+        return 3, 32, 32
+
+    def private(self, data_dir: Path) -> PrivateSet:
+        train, test = self.train(data_dir), self.test(data_dir)
+        return PrivateSet(self.name, self.label_count, train, test, Augment(padding=4, flip=True))
 
     def train(self, data_dir: Path) -> Labelled:
         folder = self.where(data_dir)
@@ -50,7 +57,7 @@ class Cifar:
             raise self._error(f"{path} is missing", path.parent)
         return self._batch(path)
 
-    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
+    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Inputs:
         images = self.train(data_dir).inputs
         return resized(images[chosen(len(images), size)], shape)
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from scarlet.arrays import Integers
-from scarlet.data.images import resized
+from scarlet.arrays import Inputs, Integers
+from scarlet.data.images import Pixels, resized
+from scarlet.data.private import PrivateSet
 from scarlet.data.samples import Labelled
-from scarlet.data.source import Counts, Pixels, Shape, chosen
+from scarlet.data.source import Counts, Shape, chosen
 from scarlet.errors import DataError
 from scarlet.rng import draw, stream
 
@@ -34,8 +35,11 @@ class Mnist5k:
         self.where(data_dir)
         return Counts(TRAIN_PER_CLASS * CLASSES, TEST_PER_CLASS * CLASSES, CLASSES)
 
-    def classes(self, data_dir: Path) -> int:
-        return CLASSES
+    def own_shape(self, data_dir: Path) -> Shape:
+        return 1, 28, 28
+
+    def private(self, data_dir: Path) -> PrivateSet:
+        return PrivateSet("mnist5k", CLASSES, self.train(data_dir), self.test(data_dir))
 
     def train(self, data_dir: Path) -> Labelled:
         return self._part(data_dir, test=False)
@@ -43,7 +47,7 @@ class Mnist5k:
     def test(self, data_dir: Path) -> Labelled:
         return self._part(data_dir, test=True)
 
-    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
+    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Inputs:
         images = self.train(data_dir).inputs
         return resized(images[chosen(len(images), size)], shape)
 
@@ -69,7 +73,10 @@ class Digits:
         self.where(data_dir)
         return Counts(DIGITS, 0, CLASSES)
 
-    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
+    def own_shape(self, data_dir: Path) -> Shape:
+        return 1, 28, 28
+
+    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Inputs:
         rows = _table(self.where(data_dir), DIGITS, 8 * 8 + 1, most=16)
         grey = np.rint(rows[chosen(DIGITS, size), :-1] * (255 / 16)).astype(np.uint8)
         return resized(np.stack([_as_mnist(image) for image in grey.reshape(-1, 8, 8)])[:, np.newaxis], shape)

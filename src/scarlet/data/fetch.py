@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeAlias
 
-from scarlet.data.datasets import DATASETS, Info, info
-from scarlet.errors import DataError
+from scarlet.data.datasets import DATASETS, Info
+from scarlet.errors import DataError, unknown
 
 Progress: TypeAlias = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
 
@@ -64,7 +64,9 @@ def get(name: str, data_dir: Path, progress: Progress | None = None) -> Path:
 
     It appears under its name only once it is whole, and what is there already is never overwritten.
     """
-    entry = info(name)
+    if name not in DATASETS:
+        raise unknown("dataset", name, DATASETS)
+    entry = DATASETS[name]
     where = entry.source.where(data_dir)
     if where.exists():
         if not (row := _row(name, entry, data_dir)).complete:

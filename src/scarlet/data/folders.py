@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from scarlet.arrays import Inputs
 from scarlet.data.images import decoded
+from scarlet.data.private import PrivateSet
 from scarlet.data.samples import Labelled
-from scarlet.data.source import Counts, Pixels, Shape, chosen
+from scarlet.data.sites import Augment
+from scarlet.data.source import Counts, Shape, chosen
 from scarlet.errors import DataError
 
 SUFFIXES = (".jpeg", ".jpg")
@@ -34,8 +37,12 @@ class TinyImageNet:
         train = self._train_files(data_dir)
         return Counts(sum(map(len, train.values())), len(self._test_files(data_dir)), len(train))
 
-    def classes(self, data_dir: Path) -> int:
-        return len(self._wnids(data_dir))
+    def own_shape(self, data_dir: Path) -> Shape:
+        return self.shape
+
+    def private(self, data_dir: Path) -> PrivateSet:
+        train, test = self.train(data_dir), self.test(data_dir)
+        return PrivateSet("tiny-imagenet", len(self._wnids(data_dir)), train, test, Augment(padding=8, flip=True))
 
     def train(self, data_dir: Path) -> Labelled:
         files = [(path, wnid) for wnid, paths in self._train_files(data_dir).items() for path in paths]
@@ -44,7 +51,7 @@ class TinyImageNet:
     def test(self, data_dir: Path) -> Labelled:
         return self._labelled(self._test_files(data_dir), data_dir)
 
-    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
+    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Inputs:
         paths = [path for paths in self._train_files(data_dir).values() for path in paths]
         return decoded([paths[i] for i in chosen(len(paths), size)], shape)
 
@@ -104,7 +111,10 @@ class Caltech256:
         files = self._files(data_dir)
         return Counts(len(files), 0, len({path.parent for path in files}))
 
-    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
+    def own_shape(self, data_dir: Path) -> None:
+        return None
+
+    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Inputs:
         paths = self._files(data_dir)
         return decoded([paths[i] for i in chosen(len(paths), size)], shape)
 
@@ -118,7 +128,7 @@ class Caltech256:
 
 def _folders(parent: Path) -> list[str]:
     """The names of the folders in `parent`, sorted; none at all is an error."""
-    names = sorted(path.name for path in _entries(parent) if path.is_dir())
+    names = [path.name for path in entries(parent) if path.is_dir()]
     if not names:
         raise DataError(f"{parent} has no class folders; {_remedy(parent)}")
     return names
@@ -126,18 +136,20 @@ def _folders(parent: Path) -> list[str]:
 
 def _images(folder: Path) -> list[Path]:
     """The JPEG files of a folder, sorted by name; none at all is an error."""
-    paths = sorted(path for path in _entries(folder) if path.suffix.lower() in SUFFIXES)
+    paths = [path for path in entries(folder) if path.suffix.lower() in SUFFIXES]
     if not paths:
         raise DataError(f"{folder} has no JPEG images; {_remedy(folder)}, or delete the folder")
     return paths
 
 
-def _entries(folder: Path) -> list[Path]:
-    """What is in a folder, without the hidden files that some systems scatter."""
+def entries(folder: Path) -> list[Path]:
+    """What is in a folder, sorted by name, without the hidden files that some systems scatter."""
     try:
-        return [path for path in folder.iterdir() if not path.name.startswith(".")]
+        found = [path for path in folder.iterdir() if not path.name.startswith(".")]
     except OSError as error:
-        raise DataError(f"{folder} cannot be listed ({error.strerror}); {_remedy(folder)}") from error
+        wrong = f"{folder} cannot be listed ({error.strerror})"
+        raise DataError(f"{wrong}; put a folder there that may be read") from error
+    return sorted(found, key=lambda path: path.name)
 
 
 def _lines(path: Path) -> list[str]:

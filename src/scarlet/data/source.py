@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
-from scarlet.arrays import Index
-from scarlet.data.samples import Labelled
+from scarlet.arrays import Index, Inputs
+from scarlet.data.private import PrivateSet, SplitSet
 from scarlet.errors import ConfigError
 from scarlet.rng import draw, stream
 
-Pixels: TypeAlias = npt.NDArray[np.uint8]  # [n, C, H, W]
-Shape: TypeAlias = tuple[int, int, int]  # C, H, W
+Shape: TypeAlias = tuple[int, ...]  # of one input: C, H, W of an image
 
 
 class Counts(NamedTuple):
@@ -34,22 +32,19 @@ class PublicSource(Protocol):
     def counts(self, data_dir: Path) -> Counts:
         """How much of the dataset is there, without decoding an image."""
 
-    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Pixels:
+    def own_shape(self, data_dir: Path) -> Shape | None:
+        """The shape of every input as it is stored; None: they differ."""
+
+    def public(self, data_dir: Path, shape: Shape, size: int | None) -> Inputs:
         """The training images, or a fixed choice of `size` of them, at `shape`."""
 
 
 @runtime_checkable
 class PrivateSource(PublicSource, Protocol):
-    """A dataset whose labels and test split let it serve as the private one, too."""
+    """A dataset whose labels let it serve as the private one, too."""
 
-    def classes(self, data_dir: Path) -> int:
-        """One more than the largest label that can occur."""
-
-    def train(self, data_dir: Path) -> Labelled:
-        """The training split."""
-
-    def test(self, data_dir: Path) -> Labelled:
-        """The test split."""
+    def private(self, data_dir: Path) -> PrivateSet | SplitSet:
+        """The labelled samples, as many as are there."""
 
 
 def chosen(images: int, size: int | None) -> Index:

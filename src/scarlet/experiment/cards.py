@@ -3,29 +3,76 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scarlet.errors import ConfigError, DataError
+from scarlet.errors import DataError
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from scarlet.experiment.federation import Federation
     from scarlet.experiment.result import Result, Trained
-    from scarlet.models.registry import ModelFactory
 
 _FORMAT = 1
 _BYTES_SCALED, _UNCHANGED = "bytes are scaled to [-1, 1]", "none"
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _is_list(of: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list) and all(map(of, value))
+
+
+# What the use of a model needs: the rule in words, and as a test.
+_RULES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    "name": ("text or null", lambda value: value is None or _is_text(value)),
+    "architecture": ("text", _is_text),
+    "classes": ("a number from 1", _is_count),
+    "class_names": ("a list of names or null", lambda value: value is None or _is_list(_is_text)(value)),
+    "input.shape": ("a list of numbers from 1", _is_list(_is_count)),
+    "input.dtype": ("uint8, float32 or int64", lambda value: value in ("uint8", "float32", "int64")),
+    "preprocessing": ("text", _is_text),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a saved model is, as far as its use needs it."""
+
+    path: Path  # of the card; the weights are beside it
+    name: str | None  # the client's; None: it is the server's model
+    architecture: str
+    classes: int
+    class_names: tuple[str, ...] | None  # None: the classes have numbers only
+    shape: tuple[int, ...]  # of one input
+    dtype: str  # of the inputs: uint8, float32 or int64
+    preprocessing: str
+    content: Mapping[str, object]  # all that the card says
+
+    @property
+    def weights(self) -> Path:
+        """The file of the weights."""
+        return self.path.with_suffix(".safetensors")
+
+    @property
+    def preprocessing_is_ours(self) -> bool:
+        """Whether inputs are prepared by `scarlet.training.train.scaled`, and by no function of the user's."""
+        return self.preprocessing in (_BYTES_SCALED, _UNCHANGED)
+
+
 def save_models(result: Result, federation: Federation, accuracies: Mapping[int, float], directory: Path) -> None:
     """Write the server's model and, if the config asks for it, each client's."""
     if result.server is not None:
-        own = {"role": "server", "accuracy": result.summary["server_accuracy"]}
-        _save(result.server, directory / "server", _card(result, federation, result.server, own))
+        measured = result.records[-1].server_accuracy if result.records else None
+        own: dict[str, object] = {"role": "server", "accuracy": measured}
+        _save(result.server, directory / "server", _content(result, federation, result.server, own))
     if not federation.config.save_clients:
         return
     folder = directory / "clients"
@@ -38,10 +85,45 @@ def save_models(result: Result, federation: Federation, accuracies: Mapping[int,
             "samples": len(federation.data.train[number]),
             "accuracy": accuracies.get(number),
         }
-        _save(trained, folder / str(number), _card(result, federation, trained, own))
+        _save(trained, folder / str(number), _content(result, federation, trained, own))
 
 
-def _card(result: Result, federation: Federation, trained: Trained, own: Mapping[str, object]) -> dict[str, object]:
+def read_card(path: Path) -> Card:
+    """A card, with what its use needs checked."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"cannot read {path} ({error.strerror}); copy it again from the run") from None
+    except ValueError:
+        raise DataError(f"{path} is not JSON; copy it again from the run") from None
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise DataError(f"{path} is not a model card that this version reads; use the version that wrote it")
+    inputs = content.get("input")
+    inner = inputs if isinstance(inputs, dict) else {}
+    found: dict[str, Any] = content | {f"input.{key}": value for key, value in inner.items()}
+    for key, (rule, right) in _RULES.items():
+        if not right(found.get(key)):
+            raise DataError(
+                f"{path} is damaged: {key} must be {rule}, got {found.get(key)!r}; copy it again from the run"
+            )
+    names = found["class_names"]
+    if names is not None and len(names) < found["classes"]:
+        wrong = f"class_names must be one for each of the {found['classes']} classes, got {len(names)}"
+        raise DataError(f"{path} is damaged: {wrong}; copy it again from the run")
+    return Card(
+        path=path,
+        name=found.get("name"),
+        architecture=found["architecture"],
+        classes=found["classes"],
+        class_names=None if names is None else tuple(names),
+        shape=tuple(found["input.shape"]),
+        dtype=found["input.dtype"],
+        preprocessing=found["preprocessing"],
+        content=content,
+    )
+
+
+def _content(result: Result, federation: Federation, trained: Trained, own: Mapping[str, object]) -> dict[str, object]:
     data, summary = federation.data, result.summary
     inputs = data.train[0].of.inputs
     return {
@@ -70,82 +152,17 @@ def _preprocessing(federation: Federation, client: object, dtype: str) -> str:
     return _BYTES_SCALED if dtype == "uint8" else _UNCHANGED
 
 
-def _save(trained: Trained, path: Path, card: Mapping[str, object]) -> None:
+def _save(trained: Trained, path: Path, content: Mapping[str, object]) -> None:
+    """Write the weights, then the card, each as a whole."""
+    import torch
     from safetensors.torch import save
 
-    content = save({name: value.cpu().contiguous() for name, value in trained.weights.items()})
-    path.with_suffix(".safetensors").write_bytes(content)
-    path.with_suffix(".json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-
-
-@dataclass(frozen=True, slots=True)
-class SavedModel:
-    """A model that was read from a run's directory, with its card."""
-
-    model: nn.Module
-    card: Mapping[str, Any]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one input."""
-        return tuple(self.card["input"]["shape"])
-
-    def name_of(self, label: int) -> str:
-        """A class as people call it."""
-        names = self.card.get("class_names")
-        return names[label] if names else str(label)
-
-
-def load_model(run: Path, client: str | None = None, factory: ModelFactory | None = None) -> SavedModel:
-    """The server's model in a run's directory, or a client's, by its number or its name.
-
-    `factory` makes a model of the user's own, whose code is not part of a run.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    from scarlet.models.registry import MODELS, model_factory
-
-    path = run / "server" if client is None else _client(run, client)
-    card = _read_card(path.with_suffix(".json"))
-    name = card["architecture"]
-    if factory is None and name not in MODELS:
-        raise ConfigError(
-            f"model {name} of {run} was made by code of your own; give it as --factory MODULE:FUNCTION, "
-            "from where Python can import it"
-        )
-    if card["preprocessing"] not in (_BYTES_SCALED, _UNCHANGED):
-        raise ConfigError(
-            f"inputs of the model in {run} go through {card['preprocessing']}; predict from Python: "
-            "result.server_model takes what that function gives"
-        )
-    model = (factory or model_factory(name, card["classes"], tuple(card["input"]["shape"])))()
-    try:
-        model.load_state_dict(load_file(path.with_suffix(".safetensors")))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(f"{path.with_suffix('.safetensors')} is not the weights of {name} ({reason})") from None
-    return SavedModel(model.eval(), card)
-
-
-def _client(run: Path, client: str) -> Path:
-    """Where a client's model is, without the ending."""
-    cards = sorted((run / "clients").glob("*.json")) if (run / "clients").is_dir() else []
-    if not cards:
-        raise ConfigError(f"client {client!r} has no model in {run}; run with --save-clients to keep those of clients")
-    for path in cards:
-        if client in (path.stem, _read_card(path).get("name")):
-            return path.with_suffix("")
-    raise ConfigError(f"client {client!r} is not among the {len(cards)} clients of {run}; use its number or its name")
-
-
-def _read_card(path: Path) -> dict[str, Any]:
-    try:
-        card = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"cannot read {path} ({error.strerror}); give the directory of a finished run") from None
-    except ValueError:
-        raise DataError(f"{path} is not JSON; give the directory of a finished run") from None
-    if not isinstance(card, dict) or card.get("format") != _FORMAT:
-        raise DataError(f"{path} is not a model card that this version reads; use the version that wrote it")
-    return card
+    # Copies, because safetensors refuses weights that share memory, as those of tied layers do.
+    copies = {
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in trained.weights.items()
+    }
+    for suffix, written in ((".safetensors", save(copies)), (".json", (json.dumps(content, indent=2) + "\n").encode())):
+        part = path.with_suffix(".part")
+        part.write_bytes(written)
+        part.replace(path.with_suffix(suffix))

@@ -13,7 +13,8 @@ from scarlet.config import Config
 from scarlet.data.sites import Augment, Scale, Site
 from scarlet.errors import ConfigError
 from scarlet.experiment.config_json import flatten, unflatten
-from scarlet.experiment.federation import NOTHING_GIVEN, Given, prepare
+from scarlet.experiment.federation import prepare
+from scarlet.experiment.given import NOTHING_GIVEN, Given
 from scarlet.experiment.round_log import Watcher
 from scarlet.experiment.run import run_with
 from scarlet.experiment.run_directory import check_free, complete, finished, make, write_json, write_page

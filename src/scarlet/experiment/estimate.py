@@ -84,7 +84,7 @@ def _seconds_per_sample(factory: ModelFactory, training: Training, federation: F
     config = federation.config
     with torch.random.fork_rng(devices=[]):
         model = factory().to(config.device)
-        inputs, labels = federation.data.train[0].arrays()
+        inputs, labels = federation.data.train[0].of
         batch = samples(Labelled(inputs[: config.batch_size], labels[: config.batch_size]), model, config.device)
         one_epoch, rng = replace(training, local_epochs=1, schedule=None), np.random.default_rng(0)
         optimisers = one_epoch.optimisers(model)

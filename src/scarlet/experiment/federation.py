@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from pathlib import Path
-from typing import Any
+from functools import cached_property
 
 import cloudpickle
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from scarlet.arrays import Inputs
 from scarlet.config import Config, check_per_round
-from scarlet.data.assemble import assemble, in_order
-from scarlet.data.datasets import (
-    PrivateSet,
-    SplitSet,
-    default_data_dir,
-    load_private,
-    load_public,
-    paired,
-    public_images,
-)
+from scarlet.data.datasets import paired
 from scarlet.data.federated import FederatedData
-from scarlet.data.inputs import as_part, as_public
-from scarlet.data.partition import share_out
-from scarlet.data.samples import Part
 from scarlet.data.sites import Augment, Scale, Site
-from scarlet.errors import ConfigError
+from scarlet.experiment.given import NOTHING_GIVEN, Given, gather
 from scarlet.experiment.models import (
     FROM_PYTHON,
     Architecture,
@@ -45,33 +31,12 @@ from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.method import Method
 from scarlet.protocol.server import Participation
 from scarlet.training.engines.batched import check_stackable, clients_at_once
-from scarlet.training.optimisers import MakeOptimizer, MakeSchedule
 from scarlet.training.train import Training, scaled
 from scarlet.transport.client_setup import ClientSetup, Evaluation, Kind
 from scarlet.transport.fault_injection import FaultInjection
 from scarlet.transport.local import worker_count
 
-_PUBLIC_AT_MOST = 10_000  # the paper's public set; a config may ask for more
 _FEW = 4  # inputs on which a model is tried
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What a caller gives from Python, for all clients unless a site says otherwise. None: as the config says."""
-
-    sites: Sequence[Site] | None = None
-    public: Any = None
-    test: Any = None
-    model: ModelFactory | str | None = None
-    server_model: ModelFactory | str | None = None
-    classes: int | None = None
-    augment: Augment | Scale | None = None
-    scale: Scale | None = None
-    optimizer: MakeOptimizer | None = None
-    schedule: MakeSchedule | None = None
-
-
-NOTHING_GIVEN = Given()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,24 +165,20 @@ def prepare(
     `method` says whether a public dataset is needed, whether one client holds all data, and whether all models must be
     alike; None: the usual ones. `terms` and `nonce` are parts of the agreement.
     """
-    sites, test, classes, class_names, augment = _sites(config, given)
-    sites = in_order(sites)
-    shape = as_part(sites[0].train, f"train of site {sites[0].name!r}").of.inputs.shape[1:]
-    needed = method is None or method.uses_public
-    public = _public(config, given, shape, needed=needed)
-    data = assemble(sites, public, test, classes, class_names)
+    made_of = gather(config, given, needs_public=method is None or method.uses_public)
+    sites, data = made_of.sites, made_of.data
     counts = np.array([np.bincount(part.labels, minlength=data.classes) for part in data.train], np.int64)
-    prepared = Preprocessing(given.augment or augment, given.scale or scaled)
+    prepared = Preprocessing(given.augment or made_of.augment, given.scale or scaled)
     kinds, kind_of, found, server = _models(config, given, sites, data, prepared)
     if method is not None and method.pooled:
         data = data.pooled()
         kinds, kind_of = [(server, prepared)], np.zeros(1, np.int32)
     elif method is not None and method.uplink.sends_parameters:
         check_one_architecture(found)
-    resolved = _resolved(config, given, counts, len(public), found, server)
+    resolved = _resolved(config, given, counts, len(data.public), found, server)
     workers = worker_count(config.workers, len(data.train), config.device)
     if workers > 1 and (why := _cannot_be_sent(found, kinds, given)):
-        print(f"scarlet: running in one process, because {why}", flush=True)
+        print(f"scarlet: running in one process, because {why}", file=sys.stderr)
         workers = 1
     return Federation(
         config=resolved,
@@ -230,7 +191,7 @@ def prepare(
         preprocessing=prepared,
         given=given,
         workers=workers,
-        split_already=given.sites is not None or isinstance(load(config), SplitSet),
+        split_already=made_of.split_already,
         terms=terms,
         nonce=nonce,
     )
@@ -239,68 +200,6 @@ def prepare(
 def some_inputs(data: FederatedData) -> torch.Tensor:
     """A few inputs of the first client."""
     return torch.from_numpy(np.array(data.train[0].of.inputs[:_FEW]))
-
-
-def load(config: Config) -> PrivateSet | SplitSet:
-    """The private dataset that a config names; the last one stays in memory, so that a comparison reads it once."""
-    if config.private == FROM_PYTHON:
-        raise ConfigError("private was given from Python, and is not in a file; run or resume it from Python")
-    return _load_private(config.private, _data_dir(config), config.image_size)
-
-
-_load_private = lru_cache(maxsize=1)(load_private)
-_load_public = lru_cache(maxsize=1)(load_public)
-
-
-def _data_dir(config: Config) -> Path:
-    return config.data_dir if config.data_dir is not None else default_data_dir()
-
-
-def _sites(
-    config: Config, given: Given
-) -> tuple[Sequence[Site], Part | None, int | None, tuple[str, ...] | None, Augment]:
-    """The clients, what the server is tested on, the classes with their names, and the usual augmentation."""
-    test = None if given.test is None else as_part(given.test, "test")
-    if given.sites is not None:
-        return given.sites, test, given.classes, None, Augment()
-    loaded = load(config)
-    classes = given.classes or loaded.classes
-    if isinstance(loaded, SplitSet):
-        return loaded.sites, test, classes, loaded.class_names, Augment()
-    sites = share_out(
-        loaded.train,
-        loaded.test,
-        clients=config.clients,
-        alpha=config.alpha,
-        samples_per_client=config.samples_per_client,
-        test_per_client=config.test_per_client,
-        share_images=config.share_images,
-        seed=config.seed,
-    )
-    if test is None and sites[0].test is not None:
-        test = Part(sites[0].test.of)
-    return sites, test, classes, loaded.class_names, loaded.augment
-
-
-def _public(config: Config, given: Given, shape: tuple[int, ...], *, needed: bool) -> Inputs:
-    if given.public is not None:
-        public = as_public(given.public)
-        if config.public_size not in (None, len(public)):
-            raise ConfigError(f"public_size is {config.public_size} but the public inputs given are {len(public)}")
-        return public
-    known = None if given.sites is not None else paired(config.private)
-    name = config.public or (None if known is None else known.public)
-    if name is not None and name != FROM_PYTHON:
-        # The size is settled first, because the choice of images depends on it: asked for by name or by default, it
-        # must give the same images.
-        size = config.public_size or min(_PUBLIC_AT_MOST, public_images(name, _data_dir(config)))
-        return _load_public(name, _data_dir(config), shape, size)
-    if needed:
-        raise ConfigError(
-            "public must be given, the unlabelled dataset whose soft-labels are exchanged: arrays or a Dataset from "
-            "Python, or a name, npz:FILE or folder:PATH"
-        )
-    return np.empty((0, *shape), np.float32)
 
 
 def _models(

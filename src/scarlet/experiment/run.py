@@ -17,7 +17,8 @@ from scarlet.data.sites import Augment, Scale, Site
 from scarlet.experiment.checkpoints import Checkpoint, Checkpoints
 from scarlet.experiment.config_json import described, flatten, identifying
 from scarlet.experiment.estimate import estimate
-from scarlet.experiment.federation import Federation, Given, prepare
+from scarlet.experiment.federation import Federation, prepare
+from scarlet.experiment.given import Given
 from scarlet.experiment.loop import run_rounds
 from scarlet.experiment.models import bytes_of
 from scarlet.experiment.result import Result, Trained
@@ -118,7 +119,7 @@ def run_with(
         if saved is not None:
             saved.restore_server(server)
             learner.restore(saved.server_model())
-        mixed = len(federation.kinds) > 1
+        mixed = len({place for place, _ in federation.kinds}) > 1
         log = RoundLog(watchers, checkpoints, learner.arrays(), federation.model_of if mixed else None)
         if directory is not None and resume:
             log.records = directory.rewind(server.state.round)

@@ -140,6 +140,7 @@ class RunDirectory:
         _replace(metrics, lines)
         for name in ("ledger.csv", "clients.csv"):
             _rewind_table(self.path / name, round)
+        self._accuracies = _last_accuracies(self.path / "clients.csv")
         return _records(metrics, lines)
 
     def round(self, record: RoundRecord, ledger: Ledger, clients: Metrics) -> None:
@@ -186,6 +187,15 @@ def _rewind_table(path: Path, round: int) -> None:
     if not header.startswith("round,") or not all(number.isdecimal() for number in numbers):
         raise DataError(f"{path} is damaged: each line must begin with the number of a round; run anew")
     _replace(path, [header, *(row for row, number in zip(rows, numbers, strict=True) if int(number) <= round)])
+
+
+def _last_accuracies(path: Path) -> dict[int, float]:
+    """The accuracy of each client in clients.csv, when it was measured last."""
+    try:
+        return {int(row["client"]): float(row["accuracy"]) for row in csv.DictReader(_lines(path))}
+    except (KeyError, TypeError, ValueError):
+        columns = ", ".join(_CLIENT_COLUMNS)
+        raise DataError(f"{path} is damaged: each line must have the columns {columns}; run anew") from None
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import cache
 
 import numpy as np
+import pytest
 
 from scarlet.errors import MessageError
 from scarlet.job import Job
@@ -18,8 +19,10 @@ from scarlet.protocol.client import Client
 from scarlet.protocol.messages import Resync
 from scarlet.protocol.server import Server
 from scarlet.wire import frame
-from tests.protocol.disturbed import METHODS, Disturbed, disturbances
+from tests.protocol.disturbed import METHODS, Disturbed, copied, disturbances
 from tests.protocol.federation import AGREEMENT
+
+pytestmark = pytest.mark.xdist_group("mutations")  # the messages are made once, in one process
 
 HEADER = struct.Struct("<4sBBHIII")
 
@@ -36,22 +39,25 @@ class Case:
 
 def cases(names: Collection[str] = tuple(METHODS)) -> list[Case]:
     """Messages of every kind, from rounds in which everything goes wrong."""
-    found = []
-    for name in names:
-        federation = Disturbed(name, "compact", 0.5)
-        events = disturbances(len(name))
-        for round in range(12):
-            federation.endure(events)
-            if round in (0, 1, 5, 11):
-                found += [Case(downlink, client, None, client.number) for client, downlink in federation.received]
-        # The answers of a round that is still open.
-        downlinks = federation.server.open_round()
-        server = deepcopy(federation.server)
-        for number, downlink in downlinks.items():
-            client = federation.clients[number]
-            task = client.receive(downlink)
-            replies = client.reply(task, federation.result(task)) if isinstance(task, Job) else task
-            found += [Case(data, None, server, number) for data in replies]
+    return [case for name in names for case in _cases_of(name)]
+
+
+@cache
+def _cases_of(name: str) -> list[Case]:
+    federation = Disturbed(name, "compact", 0.5)
+    events, found = disturbances(len(name)), []
+    for round in range(12):
+        federation.endure(events)
+        if round in (0, 1, 5, 11):
+            found += [Case(downlink, client, None, client.number) for client, downlink in federation.received]
+    # The answers of a round that is still open.
+    downlinks = federation.server.open_round()
+    server = deepcopy(federation.server)
+    for number, downlink in downlinks.items():
+        client = federation.clients[number]
+        task = client.receive(downlink)
+        replies = client.reply(task, federation.result(task)) if isinstance(task, Job) else task
+        found += [Case(data, None, server, number) for data in replies]
     return found
 
 
@@ -83,14 +89,6 @@ def mutated(data: bytes, rng: np.random.Generator) -> bytes:
     if rng.random() < 0.02:
         parts = [parts[at] for at in rng.permutation(len(parts)).tolist()]
     return b"".join(parts)
-
-
-S = TypeVar("S", Client, Server)
-
-
-def copied(side: S) -> S:
-    """A copy with a state of its own; the method and the codec never change."""
-    return deepcopy(side, {id(each): each for each in (side.method, side.codec)})
 
 
 def outcome(case: Case, data: bytes) -> str:

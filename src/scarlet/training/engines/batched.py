@@ -56,17 +56,14 @@ def work_together(
 
 def check_stackable(factory: Callable[[], nn.Module], inputs: Tensor, training: Training) -> None:
     """Raise ConfigError for what cannot be trained in a stack; `inputs` are a few, as the data has them."""
-    obstacle = None
     if training.optimiser is not None:
-        obstacle = "an optimizer of your own; SGD with momentum and weight decay can be"
-    elif training.schedule is not None:
-        obstacle = "a schedule of learning rates"
-    elif not isinstance(training.augment, Augment):
-        obstacle = "an augment function of your own"
-    else:
-        obstacle = _obstacle_to_stacking(factory, inputs, training)
-    if obstacle is not None:
-        raise ConfigError(f"engine must not be batched for what cannot be stacked ({obstacle}); use auto")
+        raise ConfigError("engine must not be batched with an optimizer of your own; use auto, or SGD with momentum")
+    if training.schedule is not None:
+        raise ConfigError("engine must not be batched with a schedule of your own; use auto")
+    if not isinstance(training.augment, Augment):
+        raise ConfigError("engine must not be batched with an augment function of your own; use auto")
+    if (obstacle := _obstacle_to_stacking(factory, inputs, training)) is not None:
+        raise ConfigError(f"engine must not be batched for a model that cannot be stacked ({obstacle}); use auto")
 
 
 def _obstacle_to_stacking(factory: Callable[[], nn.Module], inputs: Tensor, training: Training) -> str | None:
