@@ -141,6 +141,23 @@ def test_floats_are_taken_as_they_are() -> None:
     assert np.array_equal(pixels(images), images.reshape(2, -1).astype(np.float64))
 
 
+@pytest.mark.parametrize("shape", [(5,), (7, 5), (2, 3, 4, 5)])
+def test_inputs_that_are_not_images_are_points_as_they_are(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    floats, tokens = rng.normal(size=(6, *shape)).astype(np.float32), rng.integers(0, 1000, (6, *shape))
+    for inputs in (floats, tokens):
+        assert np.array_equal(pixels(inputs), inputs.reshape(6, -1).astype(np.float64))
+    inputs = rng.integers(0, 256, (6, *shape), np.uint8)
+    np.testing.assert_allclose(pixels(inputs), inputs.reshape(6, -1) / 127.5 - 1)
+
+
+def test_rows_like_the_private_ones_are_accepted_and_rows_far_from_them_are_not() -> None:
+    rng = np.random.default_rng(0)
+    private, near, far = (rng.normal(level, 0.1, (200, 6)).astype(np.float32) for level in (0, 0, 3))
+    accepted = in_distribution(private, np.concatenate([near, far]), rng)
+    assert accepted[:200].mean() > 0.9 and accepted[200:].mean() < 0.1
+
+
 @pytest.mark.parametrize("side", [28, 64])
 def test_another_size_is_resized_as_pillow_resizes(side: int) -> None:
     image = np.random.default_rng(0).integers(0, 256, (side, side), dtype=np.uint8)
