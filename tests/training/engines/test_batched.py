@@ -473,14 +473,14 @@ def test_weight_decay_of_a_weight_that_no_score_depends_on_is_found_out() -> Non
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"optimiser": torch.optim.Adam}, r"an optimizer of your own; SGD with momentum and weight decay can be"),
-        ({"schedule": lambda optimiser: StepLR(optimiser, 1)}, r"a schedule of learning rates"),
-        ({"augment": torch.clone}, r"an augment function of your own"),
+        ({"optimiser": torch.optim.Adam}, "an optimizer of your own; use auto, or SGD with momentum"),
+        ({"schedule": lambda optimiser: StepLR(optimiser, 1)}, "a schedule of your own; use auto"),
+        ({"augment": torch.clone}, "an augment function of your own; use auto"),
     ],
     ids=["optimizer", "schedule", "augment"],
 )
 def test_what_cannot_be_stacked_is_refused_by_its_name(changes: dict[str, Any], what: str) -> None:
     check_stackable(tiny, images(4, 0), HEAVY)
-    with pytest.raises(ConfigError, match=rf"^engine must not be batched .* \({what}\); use auto$") as refused:
+    with pytest.raises(ConfigError, match=f"^engine must not be batched with {what}$") as refused:
         check_stackable(tiny, images(4, 0), replace(HEAVY, **changes))
     assert "\n" not in str(refused.value)
