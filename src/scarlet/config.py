@@ -47,7 +47,7 @@ class Config:
     test_per_client: Annotated[int, Doc("test images of each client, in its class proportions")] = 100
     image_size: Annotated[
         int | None,
-        Doc("side in pixels to which images of folder:PATH are resized (default: their own, which must be one)"),
+        Doc("side in pixels to which images of a folder are resized (default: their own, which must be one)"),
     ] = None
     public_size: Annotated[int | None, Doc("|P|, public images to use (default: all, at most 10,000)")] = None
     public_per_round: Annotated[int | None, Doc("|P^t|, public images drawn for a round (default: a tenth)")] = None

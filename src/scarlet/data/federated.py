@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -46,8 +46,8 @@ class FederatedData:
         return int(own / len(self.train) * _bytes_each(self.train[0].of.inputs))
 
     def nbytes(self) -> int:
-        """Memory of all inputs of clients."""
-        return sum(int(pool.inputs.nbytes) for pool in self._pools())
+        """Memory of all inputs but the public ones."""
+        return sum(int(pool.inputs.nbytes) for pool in _pools([*self.train, *self.test, self.held_out]))
 
     @cached_property
     def public_fingerprint(self) -> str:
@@ -58,7 +58,7 @@ class FederatedData:
     def fingerprint(self) -> str:
         """Names all data of the federation, and who holds it."""
         content = blake2b(repr(list(self.names)).encode(), digest_size=16)
-        for pool in self._pools():
+        for pool in _pools([*self.train, *self.test, self.held_out]):
             content.update((fingerprint(pool.inputs) + fingerprint(pool.labels)).encode())
         for part in (*self.train, *self.test, self.held_out):
             content.update(b"-" if part is None else b"all" if part.index is None else part.index.tobytes())
@@ -66,7 +66,7 @@ class FederatedData:
 
     def save(self, folder: Path, *, channels_last: bool) -> StoredData:
         """Write everything to files that many processes can map into memory; `channels_last` is of public images."""
-        pools = list(self._pools())
+        pools = list(_pools([*self.train, *self.test]))
         starts = dict(zip(map(id, pools), np.cumsum([0, *(len(pool.labels) for pool in pools)]).tolist(), strict=False))
         _save_in_turn(folder / "inputs.npy", [pool.inputs for pool in pools])
         _save_in_turn(folder / "labels.npy", [pool.labels for pool in pools])
@@ -76,11 +76,6 @@ class FederatedData:
         public = self.public.transpose(0, 2, 3, 1) if channels_last else self.public
         np.save(folder / "public.npy", np.ascontiguousarray(public))
         return StoredData(folder, list(self.names), self.classes, channels_last)
-
-    def _pools(self) -> Iterator[Labelled]:
-        """The arrays that the clients' samples, and those held out, are parts of; each once."""
-        parts = (part for part in (*self.train, *self.test, self.held_out) if part is not None)
-        yield from {id(part.of): part.of for part in parts}.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +133,11 @@ class _StoredParts(Sequence[Part]):
 
 
 _NOBODYS: Index = np.empty(0, np.int64)
+
+
+def _pools(parts: Iterable[Part | None]) -> Iterable[Labelled]:
+    """The arrays that the samples are parts of, each once."""
+    return {id(part.of): part.of for part in parts if part is not None}.values()
 
 
 def _places(part: Part, starts: dict[int, int]) -> Index:

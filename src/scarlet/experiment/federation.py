@@ -24,6 +24,7 @@ from scarlet.experiment.models import (
     check_one_architecture,
     default_model,
     named_models,
+    relative_costs,
 )
 from scarlet.methods.registry import MakeMethod
 from scarlet.models.registry import ModelFactory, Weights, initial_weights
@@ -147,9 +148,12 @@ class Federation:
             few = some_inputs(self.data)
             check_stackable(its.factory, few, training)
             together = clients_at_once(its.factory, few, training)
-        least = min(each.cost for each in self.architectures)
-        cost = max(1, round(its.cost / least))
+        cost = self._costs[place]
         return Kind(its.name, its.factory, self.weights[place], training, cost, its.engine.channels_last, together)
+
+    @cached_property
+    def _costs(self) -> list[int]:
+        return relative_costs(self.architectures, self.preprocessing.scale(some_inputs(self.data)))
 
 
 def prepare(

@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from scarlet.arrays import Integers
 from scarlet.data.sites import Scale
@@ -34,7 +33,6 @@ class Architecture:
     name: str
     factory: ModelFactory  # under its engine
     engine: Engine
-    cost: float  # floating-point operations for one sample
 
 
 class Architectures:
@@ -66,9 +64,9 @@ class Architectures:
             raise WrongTypeError(
                 f"model of {whose} must be a function that makes a model, or a name, got {type(model).__name__}"
             )
-        cost = _tried(factory, scale(self._inputs.clone()), self._classes, f"model of {whose} ({name})")
+        _try(factory, scale(self._inputs.clone()), self._classes, f"model of {whose} ({name})")
         engine = choose(self._engine, factory)
-        return Architecture(name, engine.applied_to(factory), engine, cost)
+        return Architecture(name, engine.applied_to(factory), engine)
 
     def _named(self, factory: object) -> str:
         """A name for a factory of the user's that no other has."""
@@ -80,8 +78,8 @@ class Architectures:
 
 
 @torch.no_grad()
-def _tried(factory: ModelFactory, inputs: Tensor, classes: int, whose: str) -> float:
-    """Try a model on a few inputs; the operations that it needs for one of them."""
+def _try(factory: ModelFactory, inputs: Tensor, classes: int, whose: str) -> None:
+    """Raise ConfigError unless a model of the factory gives scores for a few inputs."""
     with torch.random.fork_rng(devices=[]):
         try:
             model = factory()
@@ -89,10 +87,8 @@ def _tried(factory: ModelFactory, inputs: Tensor, classes: int, whose: str) -> f
             raise ConfigError(f"{whose} cannot be made: {_short(error)}; it is called without arguments") from error
         if not isinstance(model, nn.Module):
             raise WrongTypeError(f"{whose} must be a torch.nn.Module, got {type(model).__name__}; return the model")
-        counter = FlopCounterMode(display=False)
         try:
-            with counter:
-                scores = model.eval()(inputs.clone())
+            scores = model.eval()(inputs.clone())
         except Exception as error:  # whatever a model may raise
             shape = list(inputs.shape[1:])
             raise ConfigError(f"{whose} cannot take inputs of shape {shape}: {_short(error)}") from error
@@ -102,7 +98,22 @@ def _tried(factory: ModelFactory, inputs: Tensor, classes: int, whose: str) -> f
             f"{whose} must give one score for each of the {classes} classes, got {got} for a sample; "
             "change its last layer, or classes"
         )
-    return max(1.0, counter.get_total_flops() / len(inputs))
+
+
+@torch.no_grad()
+def relative_costs(architectures: Sequence[Architecture], inputs: Tensor) -> list[int]:
+    """How much work a sample is for each model, in multiples of the least; `inputs` are a few that models take."""
+    if len(architectures) == 1:
+        return [1]
+    from torch.utils.flop_counter import FlopCounterMode  # takes two seconds to load
+
+    operations = []
+    with torch.random.fork_rng(devices=[]):
+        for each in architectures:
+            with FlopCounterMode(display=False) as counter:
+                each.factory().eval()(inputs.clone())
+            operations.append(max(1, counter.get_total_flops()))
+    return [round(each / min(operations)) for each in operations]
 
 
 def named_models(names: Sequence[str], shares: Sequence[float] | None, clients: int, seed: int) -> list[str]:

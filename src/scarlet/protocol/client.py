@@ -84,7 +84,7 @@ class Client:
         """The answer to a job, and the metrics in a message of their own."""
         labels = self.method.filter(Labels(job.request, result.value), self.state.prepared or {})
         metrics = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
-        if self.state.abstains:
+        if self.state.abstains and self.method.uses_public:
             labels = Labels(labels.index[:0], labels.value[:0])
             metrics["abstains"] = float(self.state.abstains)
             self.state.abstains -= 1
