@@ -38,6 +38,11 @@ class MessageError(ScarletError):
         return type(self), (str(self), self.reason)
 
 
+def short(error: Exception) -> str:
+    """An error of somebody else's code in one line."""
+    return (f"{type(error).__name__}: {error}".splitlines() or [type(error).__name__])[0]
+
+
 def unknown(what: str, name: str, known: Iterable[str], see: str = "") -> ConfigError:
     """The error for a name that is not in a list, with the nearest one that is, and the list or where to see it."""
     known = sorted(known)

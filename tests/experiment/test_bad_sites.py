@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 from torch import nn
 
 import scarlet
 from tests.experiment.test_sites import FEATURES, PUBLIC, ROWS, SITES, rows, run, small
 
 LABELLED = rows(20, 1)
+ONE = small()
 NAN = np.where(np.arange(100).reshape(20, 5) == 7, np.nan, LABELLED[0])
 
 
@@ -160,6 +162,54 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         {"optimizer": lambda weights, lr: "SGD"},
         TypeError,
         "optimizer must make a torch.optim.Optimizer, got str",
+    ),
+    "a model that is one for all": (
+        {"sites": site(model=lambda: ONE)},
+        ValueError,
+        "model of site 'south' (python:lambda) must be a new one at each call, got the same twice",
+    ),
+    "a lazy model": ({"sites": site(model=lambda: nn.LazyLinear(3))}, ValueError, "has lazy layers"),
+    "a scale that raises": (
+        {"scale": lambda batch: batch @ batch},
+        ValueError,
+        "scale cannot take a batch of shape [4, 5]: RuntimeError: mat1",
+    ),
+    "a scale of nothing": ({"scale": lambda batch: None}, ValueError, "scale must give a tensor with as many samples"),
+    "an augment that raises": (
+        {"augment": lambda batch: batch @ batch},
+        ValueError,
+        "augment cannot take a batch of shape [4, 5]: RuntimeError: mat1",
+    ),
+    "an augment of fewer samples": ({"augment": lambda batch: batch[:2]}, ValueError, "as it takes, 4, got [2, 5]"),
+    "an augment for images": (
+        {"augment": scarlet.Augment(padding=2)},
+        ValueError,
+        "augment crops and flips images [C, H, W], and the inputs have shape [5]",
+    ),
+    "an optimizer of one argument": ({"optimizer": lambda weights: None}, ValueError, "optimizer cannot take a step"),
+    "an optimizer that needs a closure": ({"optimizer": torch.optim.LBFGS}, ValueError, "optimizer cannot take a step"),
+    "a schedule that needs a loss": (
+        {"schedule": torch.optim.lr_scheduler.ReduceLROnPlateau},
+        ValueError,
+        "schedule cannot take a step: TypeError",
+    ),
+    "momentum beside an optimizer": (
+        {"optimizer": torch.optim.Adam, "config": replace(ROWS, momentum=0.9)},
+        ValueError,
+        "momentum and weight_decay are options of SGD, and an optimizer is given",
+    ),
+    "bytes beside floats": ({"public": (PUBLIC * 10).astype(np.uint8)}, ValueError, "public has inputs of uint8, and"),
+    "classes that are no number": ({"classes": 2.5}, TypeError, "classes must be a whole number, got 2.5"),
+    "one site and no list": (
+        {"sites": SITES[0]},
+        TypeError,
+        "must be a list of scarlet.Site, got Site; use [site]",
+    ),
+    "a name of two lines": ({"sites": site(name="a\nb")}, ValueError, "names of printable characters, got 'a\\nb'"),
+    "a sparse matrix": (
+        {"sites": site(train=(sparse.csr_matrix(LABELLED[0]), LABELLED[1]))},
+        TypeError,
+        "inputs of train of site 'south' must be dense, got csr_matrix; use x.toarray()",
     ),
     "a folder that is not there": ({"sites": site(train="nowhere", test="nowhere")}, TypeError, "all in folders"),
     "batched with an optimizer": (

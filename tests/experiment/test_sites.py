@@ -258,7 +258,7 @@ def test_a_comparison_on_data_of_ones_own_is_not_resumed_on_other_data(tmp_path:
     shutil.rmtree(tmp_path / "dsfl-seed1")
     for path in (tmp_path, tmp_path / "scarlet-seed0"):
         (path / "summary.json").unlink()
-        assert "given from Python" in refused(main, ["resume", str(path)])
+        assert "was given its sites, public from Python" in refused(main, ["resume", str(path)])
 
 
 def refused(command: Callable[[list[str]], int], words: list[str]) -> str:
@@ -266,3 +266,60 @@ def refused(command: Callable[[list[str]], int], words: list[str]) -> str:
     with redirect_stderr(StringIO()) as said:
         assert command(words) == 2
     return said.getvalue()
+
+
+@pytest.mark.parametrize(
+    "other", [{}, {"optimizer": torch.optim.Adam}, {"optimizer": torch.optim.SGD, "scale": lambda batch: batch * 2}]
+)
+def test_a_run_is_not_continued_with_other_functions(other: dict[str, Any], tmp_path: Path) -> None:
+    assert run(out=tmp_path, watchers=[CtrlC(2)], optimizer=torch.optim.SGD).interrupted
+    with pytest.raises(ValueError, match="is of other options or other data"):
+        run(out=tmp_path, resume=True, **other)
+    assert not run(out=tmp_path, resume=True, optimizer=torch.optim.SGD).interrupted
+
+
+def test_what_is_read_backwards_comes_as_a_generator_or_with_labels_works_as_well(usual: Any) -> None:
+    turned = [replace(site, train=(site.train[0][::-1][::-1], site.train[1])) for site in SITES]
+    assert outcome(run(iter(turned), public=(PUBLIC[::-1].copy()[::-1], np.zeros(len(PUBLIC))))) == outcome(usual)
+    assert outcome(run(classes=np.int64(3)))[0] == outcome(usual)[0]
+
+
+def test_a_dataset_is_read_once_also_in_a_comparison() -> None:
+    class Counting(Plain):
+        reads = 0
+
+        def __getitem__(self, index: int) -> tuple[Any, Any]:
+            Counting.reads += 1
+            return super().__getitem__(index)
+
+    sites = [replace(site, train=Counting(site.train)) for site in SITES]
+    methods = [scarlet.ScarletConfig(), scarlet.DsflConfig()]
+    scarlet.compare(methods, replace(ROWS, rounds=1), sites=sites, public=PUBLIC, seeds=[0, 1])
+    assert Counting.reads == sum(len(site.train[1]) for site in SITES)
+
+
+def test_sites_whose_names_are_numbers_are_found_by_their_names() -> None:
+    numbered = [replace(SITES[0], name=str(name), model=model) for name, model in ((1, small), (2, large), (3, small))]
+    result = run(numbered, config=replace(ROWS, rounds=1))
+    assert isinstance(result.client_model(2), nn.Sequential) and isinstance(result.client_model("1"), nn.Linear)
+
+
+def test_a_site_may_have_a_scale_to_another_shape_and_a_model_for_that() -> None:
+    def pairs() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(2 * FEATURES, CLASSES))
+
+    own = replace(SITES[0], model=pairs, scale=lambda batch: torch.stack([batch, batch], dim=1))
+    assert run([own, *SITES[1:]]).summary["rounds"] == 4
+
+
+def test_a_model_that_no_client_has_may_be_named_all_the_same() -> None:
+    config = replace(ROWS, model="mlp,cnn", model_shares=(1.0, 0.0))
+    sites = [replace(site, model=None) for site in SITES]
+    result = run(sites, config=config)
+    assert result.config["model"] == "mlp,cnn" and list(result.records[-1].accuracy_by_model) == []
+
+
+def test_fedavg_is_compared_without_a_public_dataset(tmp_path: Path) -> None:
+    sites = [replace(site, model=small) for site in SITES]
+    (result,) = scarlet.compare([scarlet.FedavgConfig()], ROWS, sites=sites, out=tmp_path)
+    assert result.summary["rounds"] == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +27,9 @@ def in_order(sites: Sequence[Site]) -> list[Site]:
         if not isinstance(site, Site):
             raise WrongTypeError(f"sites must be a list of scarlet.Site, got {type(site).__name__} among them")
     named = [replace(site, name=str(at) if site.name is None else str(site.name)) for at, site in enumerate(sites)]
+    for site in named:
+        if not str(site.name).isprintable() or not site.name:
+            raise ConfigError(f"sites must have names of printable characters, got {site.name!r}; choose another name")
     twice = [name for name, count in Counter(site.name for site in named).items() if count > 1]
     if twice:
         raise ConfigError(f"sites must have different names, got {twice[0]!r} twice; random draws follow a site's name")
@@ -112,9 +116,11 @@ def _check_inputs(inputs: dict[str, Inputs], public: Inputs) -> None:
                 f"{name} has inputs of shape {list(each.shape[1:])}, and {first_name} of {list(first.shape[1:])}; "
                 "bring all inputs, the public ones included, to one shape"
             )
-        tokens = np.int64 in (each.dtype, first.dtype)
-        if each.dtype != first.dtype and (name != "public" or tokens):
-            raise ConfigError(f"{name} has inputs of {each.dtype}, and {first_name} of {first.dtype}; use one type")
+        if each.dtype != first.dtype:
+            raise ConfigError(
+                f"{name} has inputs of {each.dtype}, and {first_name} of {first.dtype}; use one type for all, "
+                "because bytes are scaled to [-1, 1] for models, and other numbers are not"
+            )
 
 
 def _count_classes(parts: dict[str, Part], classes: int | None) -> int:
@@ -125,8 +131,10 @@ def _count_classes(parts: dict[str, Part], classes: int | None) -> int:
         label = largest.setdefault(id(part.of), int(part.of.labels.max(initial=-1)))
         if label > top:
             top, where = label, name
-    if classes is None:
-        classes = top + 1
+    try:
+        classes = top + 1 if classes is None else operator.index(classes)
+    except TypeError:
+        raise WrongTypeError(f"classes must be a whole number, got {classes!r}; leave it out to infer it") from None
     if top >= classes:
         raise ConfigError(
             f"labels must be from 0 to {classes - 1} for {classes} classes, got {top} in {where}; "

@@ -9,7 +9,7 @@ import numpy as np
 
 from scarlet.arrays import Inputs, Integers
 from scarlet.data.samples import Labelled, Part
-from scarlet.errors import ConfigError, WrongTypeError
+from scarlet.errors import ConfigError, WrongTypeError, short
 
 
 @runtime_checkable
@@ -37,9 +37,11 @@ def as_public(data: object, name: str = "public") -> Inputs:
     """Unlabelled samples in any form; labels that come with them are left out."""
     if _is_dataset(data):
         items = [item[0] if isinstance(item, tuple | list) else item for item in _items(data, name)]
-        data = _stacked([_value(item) for item in items], f"inputs of {name}")
+        data = _stacked(items, f"inputs of {name}")
     elif isinstance(data, Labelled):
         data = data.inputs
+    elif isinstance(data, tuple) and len(data) == 2 and np.ndim(data[1]) == 1 < np.ndim(data[0]):
+        data = data[0]
     return as_inputs(data, name)
 
 
@@ -100,14 +102,19 @@ def _columns(data: object, name: str) -> tuple[object, object]:
         if not isinstance(item, tuple | list) or len(item) != 2:
             got = f"{type(item).__name__} of {len(item)}" if isinstance(item, tuple | list) else type(item).__name__
             raise WrongTypeError(f"{name} must yield pairs (input, label), got {got}; return x, y from __getitem__")
-        inputs.append(_value(item[0]))
-        labels.append(_value(item[1]))
+        inputs.append(item[0])
+        labels.append(item[1])
     return _stacked(inputs, f"inputs of {name}"), _stacked(labels, f"labels of {name}")
 
 
 def _is_dataset(data: object) -> bool:
-    """An array has items and a length, too, but it also has a shape; a pair is a tuple."""
-    return isinstance(data, Dataset) and not hasattr(data, "shape") and not isinstance(data, tuple | list | str | dict)
+    """An array has items and a length, too; a pair is a tuple."""
+    return (
+        isinstance(data, Dataset)
+        and not hasattr(data, "__array__")
+        and not hasattr(data, "toarray")
+        and not isinstance(data, tuple | list | str | dict)
+    )
 
 
 def _items(data: Any, name: str) -> list[Any]:
@@ -115,9 +122,14 @@ def _items(data: Any, name: str) -> list[Any]:
     if not len(data):
         raise ConfigError(f"{name} must not be empty, got a {type(data).__name__} of length 0")
     try:
-        return [data[at] for at in range(len(data))]
+        return [_values(data[at]) for at in range(len(data))]
     except Exception as error:  # a user's Dataset may raise anything
-        raise ConfigError(f"{name} cannot be read: its {type(data).__name__} raised {_short(error)}") from error
+        raise ConfigError(f"{name} cannot be read: its {type(data).__name__} raised {short(error)}") from error
+
+
+def _values(item: Any) -> Any:
+    """An item of a Dataset, its parts as arrays."""
+    return type(item)(map(_value, item)) if type(item) in (tuple, list) else _value(item)
 
 
 def _value(value: Any) -> Any:
@@ -137,19 +149,18 @@ def _stacked(values: list[Any], name: str) -> Any:
 
 
 def _array(value: Any, name: str) -> np.ndarray[Any, Any]:
+    if hasattr(value, "toarray"):
+        raise WrongTypeError(f"{name} must be dense, got {type(value).__name__}; use x.toarray()")
     try:
         array = np.asarray(_on_cpu(value))
     except Exception as error:  # lists of unequal lengths, objects that only look like arrays
         raise WrongTypeError(
-            f"{name} must be an array or a tensor, got {type(value).__name__} ({_short(error)})"
+            f"{name} must be an array or a tensor, got {type(value).__name__} ({short(error)})"
         ) from None
-    return array if array.flags.writeable else array.copy()  # torch wants arrays that it could write to
+    # torch wants arrays that it could write to, and none that is read backwards.
+    return array if array.flags.writeable and all(step >= 0 for step in array.strides) else array.copy()
 
 
 def _on_cpu(value: Any) -> Any:
     """A tensor's values, wherever it is; anything else is returned as it is."""
     return value.detach().cpu().numpy() if hasattr(value, "detach") else value
-
-
-def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -59,7 +59,8 @@ def share_out(
 ) -> list[Site]:
     """A simulated federation: a labelled dataset shared out among clients by a Dirichlet draw (see `partition`).
 
-    `train` and `test` are as in `Site`. Each client is tested on samples in the class proportions of its own.
+    `train` and `test` are pairs (inputs, labels) or Datasets, as in `Site`. Each client is tested on samples in the
+    class proportions of its own.
     """
     pool, held_out = as_part(train, "train"), as_part(test, "test")
     labels, test_labels = pool.labels, held_out.labels

@@ -15,7 +15,6 @@ from scarlet.errors import ConfigError
 from scarlet.experiment.config_json import flatten, unflatten
 from scarlet.experiment.federation import prepare
 from scarlet.experiment.given import NOTHING_GIVEN, Given
-from scarlet.experiment.models import is_from_python
 from scarlet.experiment.round_log import Watcher
 from scarlet.experiment.run import run_with
 from scarlet.experiment.run_directory import check_free, complete, finished, make, write_json, write_page
@@ -24,7 +23,6 @@ from scarlet.models.registry import ModelFactory
 from scarlet.records import RunResult
 from scarlet.training.optimisers import MakeOptimizer, MakeSchedule
 
-_GIVEN = ("private", "public", "model", "server_model")  # options in whose place a caller may give something
 PLAN = "comparison.json"  # the runs of a comparison, so that it can be resumed
 
 
@@ -66,8 +64,11 @@ def compare(
         raise ConfigError("a comparison needs at least one method and one seed")
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"seeds must differ, got {','.join(map(str, seeds))}; each is one repetition")
-    for method in methods:
-        check_method(entry_of(method).build(method), config.asked)
+    given = given.read(config.image_size)
+    built = [entry_of(method).build(method) for method in methods]
+    for each in built:
+        check_method(each, config.asked if given.sites is None else replace(config, clients=len(given.sites)).asked)
+    most = next((each for each in built if each.uses_public), built[0])  # the one that needs most of the data
     names = [entry_of(method).name for method in methods]
     # Numbered where one occurs several times with different options.
     names = [f"{name}-{at + 1}" if names.count(name) > 1 else name for at, name in enumerate(names)]
@@ -77,12 +78,9 @@ def compare(
     ]
     if out is not None:
         check_free(out)
-        # A mistake in the options is refused before anything is written.
-        resolved = prepare(planned[0].config, given).config
-        from_python = {name: getattr(resolved, name) for name in _GIVEN if is_from_python(getattr(resolved, name))}
+        prepare(planned[0].config, given, most)  # a mistake in the options is refused before anything is written
         plan = [
-            {"directory": each.directory, **flatten(each.method, replace(each.config, **from_python))}
-            for each in planned
+            {"directory": each.directory, **flatten(each.method, each.config), **given.described()} for each in planned
         ]
         write_json(make(out) / PLAN, {"runs": plan})
     return run_all(planned, out, given, watchers)

@@ -49,6 +49,9 @@ def unflatten(table: Mapping[str, object], where: str) -> tuple[object, Config]:
     name = table.get("method")
     if not isinstance(name, str):
         raise ConfigError(f"{where} names no method; is it the config.json of a run?")
+    if given := table.get("given"):
+        names = ", ".join(given) if isinstance(given, dict) else given
+        raise ConfigError(f"{where} is of a run that was given its {names} from Python; go on with it from Python")
     return _read(entry(name).config, table, where), _read(Config, table, where)
 
 

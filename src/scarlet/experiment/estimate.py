@@ -85,7 +85,8 @@ def _seconds_per_sample(factory: ModelFactory, training: Training, federation: F
     with torch.random.fork_rng(devices=[]):
         model = factory().to(config.device)
         inputs, labels = federation.data.train[0].of
-        batch = samples(Labelled(inputs[: config.batch_size], labels[: config.batch_size]), model, config.device)
+        rows = np.arange(max(2, min(config.batch_size, len(labels)))) % len(labels)  # batch norm needs two
+        batch = samples(Labelled(inputs[rows], labels[rows]), model, config.device)
         one_epoch, rng = replace(training, local_epochs=1, schedule=None), np.random.default_rng(0)
         optimisers = one_epoch.optimisers(model)
         train = _seconds_of(lambda: fit(optimisers, batch, one_epoch, rng))

@@ -16,6 +16,7 @@ from scarlet.config import Config, check_per_round
 from scarlet.data.datasets import paired
 from scarlet.data.federated import FederatedData
 from scarlet.data.sites import Augment, Scale, Site
+from scarlet.errors import ConfigError
 from scarlet.experiment.given import NOTHING_GIVEN, Given, gather
 from scarlet.experiment.models import (
     FROM_PYTHON,
@@ -23,8 +24,10 @@ from scarlet.experiment.models import (
     Architectures,
     check_one_architecture,
     default_model,
+    is_from_python,
     named_models,
     relative_costs,
+    try_training,
 )
 from scarlet.methods.registry import MakeMethod
 from scarlet.models.registry import ModelFactory, Weights, initial_weights
@@ -121,7 +124,7 @@ class Federation:
         return ClientSetup(
             method=make,
             agreement=self.agreement,
-            kinds=[self._kind(method, *each) for each in self.kinds],
+            kinds=[self._kind(method, cost, *each) for cost, each in zip(self._costs, self.kinds, strict=True)],
             kind_of=self.kind_of,
             device=config.device,
             evaluation=Evaluation(config.eval_every, config.rounds),
@@ -141,19 +144,20 @@ class Federation:
         """The name of a client's architecture."""
         return self.architectures[self.kinds[int(self.kind_of[client])][0]].name
 
-    def _kind(self, method: Method, place: int, preprocessing: Preprocessing) -> Kind:
+    def _kind(self, method: Method, cost: int, place: int, preprocessing: Preprocessing) -> Kind:
         its, training = self.architectures[place], self.training(method, preprocessing)
+        try_training(training, its.factory, some_inputs(self.data))
         together = None
         if its.engine.name == "batched":
             few = some_inputs(self.data)
             check_stackable(its.factory, few, training)
             together = clients_at_once(its.factory, few, training)
-        cost = self._costs[place]
         return Kind(its.name, its.factory, self.weights[place], training, cost, its.engine.channels_last, together)
 
     @cached_property
     def _costs(self) -> list[int]:
-        return relative_costs(self.architectures, self.preprocessing.scale(some_inputs(self.data)))
+        few = some_inputs(self.data)
+        return relative_costs([(self.architectures[at].factory, its.scale(few.clone())) for at, its in self.kinds])
 
 
 def prepare(
@@ -169,6 +173,10 @@ def prepare(
     `method` says whether a public dataset is needed, whether one client holds all data, and whether all models must be
     alike; None: the usual ones. `terms` and `nonce` are parts of the agreement.
     """
+    if given.optimizer is not None and (config.momentum or config.weight_decay):
+        raise ConfigError(
+            "momentum and weight_decay are options of SGD, and an optimizer is given; give them to your optimizer"
+        )
     made_of = gather(config, given, needs_public=method is None or method.uses_public)
     sites, data = made_of.sites, made_of.data
     counts = np.array([np.bincount(part.labels, minlength=data.classes) for part in data.train], np.int64)
@@ -215,13 +223,14 @@ def _models(
     named = (*config.models, models[0])[0]
     first: ModelFactory | str = given.server_model or config.server_model or given.model or named
     server = found.place(first, usual.scale, "the server")
-    kinds: dict[tuple[int, int, int], int] = {}  # architecture, and the identities of augmentation and scaling
+    kinds: dict[tuple[int, Augment | int, int], int] = {}  # architecture, augmentation and the identity of scaling
     listed: list[tuple[int, Preprocessing]] = []
     kind_of = np.empty(len(sites), np.int32)
     for number, (site, model) in enumerate(zip(sites, models, strict=True)):
         own = Preprocessing(site.augment or usual.augment, site.scale or usual.scale)
         place = found.place(model, own.scale, f"site {site.name!r}")
-        key = place, id(own.augment), id(own.scale)
+        _check_augment(own.augment, data)
+        key = place, own.augment if isinstance(own.augment, Augment) else id(own.augment), id(own.scale)
         if key not in kinds:
             kinds[key] = len(listed)
             listed.append((place, own))
@@ -253,13 +262,13 @@ def _resolved(
 ) -> Config:
     """The config with what follows from the data and from what was given."""
     clients, own = len(counts), given.sites is not None
-    per_round = config.public_per_round or max(1, round(public_size / 10))
+    per_round = config.public_per_round or max(min(2, public_size), round(public_size / 10))
     if public_size:
         check_per_round(per_round, public_size)
     known, names = None if own else paired(config.private), [each.name for each in found]
     public = config.public or (None if known is None else known.public)
     apart = given.server_model is not None or config.server_model is not None
-    from_names = bool(config.models) and all(name in names for name in config.models)
+    from_names = bool(config.models) and not any(is_from_python(name) for name in names)
     engines = {each.engine.name for each in found}
     return replace(
         config,
@@ -274,6 +283,12 @@ def _resolved(
         server_model=names[server] if apart else None,
         engine=engines.pop() if len(engines) == 1 else config.engine,
     )
+
+
+def _check_augment(augment: Augment | Scale, data: FederatedData) -> None:
+    shape = data.train[0].of.inputs.shape[1:]
+    if isinstance(augment, Augment) and (augment.padding or augment.flip) and len(shape) != 3:
+        raise ConfigError(f"augment crops and flips images [C, H, W], and the inputs have shape {list(shape)}")
 
 
 def _cannot_be_sent(

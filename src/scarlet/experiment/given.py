@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from scarlet.data.inputs import as_part, as_public
 from scarlet.data.partition import share_out
 from scarlet.data.samples import Part
 from scarlet.data.sites import Augment, Scale, Site
-from scarlet.errors import ConfigError
+from scarlet.errors import ConfigError, WrongTypeError
 from scarlet.experiment.models import FROM_PYTHON
 from scarlet.models.registry import ModelFactory
 from scarlet.training.optimisers import MakeOptimizer, MakeSchedule
@@ -49,6 +49,41 @@ class Given:
     scale: Scale | None = None
     optimizer: MakeOptimizer | None = None
     schedule: MakeSchedule | None = None
+    class_names: tuple[str, ...] | None = None  # found where data was in folders
+
+    def __post_init__(self) -> None:
+        if self.sites is not None and not isinstance(self.sites, Iterable):
+            raise WrongTypeError(f"sites must be a list of scarlet.Site, got {type(self.sites).__name__}; use [site]")
+
+    def described(self) -> dict[str, dict[str, str]]:
+        """What was given, by name, as config.json has it; nothing where nothing was given."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "class_names"}
+        names = {name: _name(name, value) for name, value in values.items() if value is not None}
+        return {"given": names} if names else {}
+
+    def read(self, image_size: int | None) -> Given:
+        """The same with all data as arrays, so that a Dataset is read once."""
+        test, class_names, sites = self.test, self.class_names, None
+        if self.sites is not None:
+            sites, test, found = with_folders_read(in_order(list(self.sites)), test, image_size)
+            class_names = class_names or found
+            sites = [replace(site, train=_part(site, "train"), test=_part(site, "test")) for site in sites]
+        public = self.public if self.public is None or isinstance(self.public, str | Path) else as_public(self.public)
+        test = None if test is None else as_part(test, "test")
+        return replace(self, sites=sites, test=test, public=public, class_names=class_names)
+
+
+def _part(site: Site, name: str) -> Part | None:
+    data = getattr(site, name)
+    return None if data is None else as_part(data, f"{name} of site {site.name!r}")
+
+
+def _name(argument: str, value: object) -> str:
+    """A short name for what a caller gave; data has none."""
+    if isinstance(value, str | int) or argument in ("sites", "public", "test"):
+        return str(value) if isinstance(value, str | int) else FROM_PYTHON
+    inner = value.func if isinstance(value, partial) else value
+    return str(getattr(inner, "__qualname__", type(inner).__name__))
 
 
 NOTHING_GIVEN = Given()
@@ -66,14 +101,13 @@ class Gathered:
 
 def gather(config: Config, given: Given, *, needs_public: bool) -> Gathered:
     """Read what was not given, share it out where it is not split among clients, and check that all fits together."""
+    given = given.read(config.image_size)
+    held_out: Part | None = given.test
     if given.sites is not None:
-        sites, test, class_names = with_folders_read(in_order(given.sites), given.test, config.image_size)
-        first = as_part(sites[0].train, f"train of site {sites[0].name!r}")
-        public = _public(config, given, first.of.inputs.shape[1:], needed=needs_public)
-        held_out = None if test is None else as_part(test, "test")
-        return Gathered(sites, assemble(sites, public, held_out, given.classes, class_names), Augment(), True)
+        public = _public(config, given, given.sites[0].train.of.inputs.shape[1:], needed=needs_public)
+        data = assemble(given.sites, public, held_out, given.classes, given.class_names)
+        return Gathered(given.sites, data, Augment(), True)
     loaded = _load(config)
-    held_out = None if given.test is None else as_part(given.test, "test")
     if isinstance(loaded, SplitSet):
         sites, augment = in_order(loaded.sites), Augment()
         public = _public(config, given, as_part(sites[0].train, "train").of.inputs.shape[1:], needed=needs_public)
@@ -116,11 +150,12 @@ def _shared_out(config: Config, loaded: PrivateSet) -> list[Site]:
 
 
 def _public(config: Config, given: Given, shape: tuple[int, ...], *, needed: bool) -> Inputs:
-    if isinstance(given.public, str | Path):
-        path = given.public
-        config, given = replace(config, public=path if isinstance(path, str) else f"folder:{path}"), NOTHING_GIVEN
+    if isinstance(given.public, Path):
+        given = replace(given, public=f"{'npz' if given.public.suffix == '.npz' else 'folder'}:{given.public}")
+    if isinstance(given.public, str):
+        config, given = replace(config, public=given.public), replace(given, public=None)
     if given.public is not None:
-        public = as_public(given.public)
+        public: Inputs = given.public
         if config.public_size not in (None, len(public)):
             raise ConfigError(f"public_size is {config.public_size} but the public inputs given are {len(public)}")
         return public

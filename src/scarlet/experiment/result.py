@@ -78,8 +78,8 @@ class Result(RunResult):
 
 def number_of(client: int | str, names: Sequence[str]) -> int:
     """A client's number, from that or from its name."""
-    if isinstance(client, str) and client in names:
-        return list(names).index(client)
+    if str(client) in names:
+        return list(names).index(str(client))
     if isinstance(client, str) and not client.isdecimal():
         known = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         raise ConfigError(f"client must be the name or the number of a client, got {client!r}; there are {known}")

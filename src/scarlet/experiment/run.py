@@ -97,7 +97,7 @@ def run_with(
     nonce = directory.nonce() if directory is not None and resume else None
     federation = prepare(config, given, built, terms=json.dumps(described(method)), nonce=nonce or token_hex(8))
     check_method(built, federation.asked)
-    config, flat = federation.config, flatten(method, federation.config)
+    config, flat = federation.config, flatten(method, federation.config) | given.described()
     if directory is not None:
         watchers = [directory, *watchers]
     with _one_thread(), ExitStack() as stack:

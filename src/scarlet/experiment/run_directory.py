@@ -118,7 +118,8 @@ class RunDirectory:
         if not (self.path / "config.json").exists():
             write_json(self.path / "config.json", config)
         agreement = federation.agreement
-        write_json(self.path / "agreement.json", {"digest": agreement.digest.hex(), **asdict(agreement)})
+        if not (self.path / "agreement.json").exists():
+            write_json(self.path / "agreement.json", {"digest": agreement.digest.hex(), **asdict(agreement)})
         (self.path / "metrics.jsonl").touch()
         if not (self.path / "clients.csv").exists():
             _replace(self.path / "clients.csv", [",".join(_CLIENT_COLUMNS)])

@@ -34,7 +34,7 @@ def sgd(momentum: float, weight_decay: float) -> MakeOptimizer | None:
 class Optimisers:
     """One optimiser for local training and one for distillation, each made when it is first used.
 
-    What they remember belongs to the weights: whoever replaces these calls `reset`.
+    What an optimiser remembers belongs to the weights: whoever replaces these calls `reset`.
     """
 
     def __init__(
@@ -62,8 +62,9 @@ class Optimisers:
             schedule.step()
 
     def reset(self) -> None:
-        """Forget everything, because the weights were replaced."""
-        self._made.clear()
+        """Forget what was learned of the weights, because they were replaced; schedules go on."""
+        for optimiser, _ in self._made.values():
+            optimiser.state.clear()
 
     def optimiser(self, stage: Stage) -> Optimizer:
         """The torch optimiser of a stage."""
@@ -98,7 +99,7 @@ class Optimisers:
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Bring them to what was saved."""
-        self.reset()
+        self._made.clear()
         if _TEXT not in arrays:
             return
         for stage, (state, of_schedule) in _unpacked(json.loads(arrays[_TEXT].tobytes()), arrays).items():

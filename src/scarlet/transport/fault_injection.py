@@ -1,4 +1,4 @@
-"""Injected faults: clients that drop out of a round, and clients that send false labels."""
+"""Injected faults: clients that drop out of a round, lose their disk, or send false labels."""
 
 from __future__ import annotations
 
