@@ -112,7 +112,7 @@ def test_a_client_s_model_by_number_or_name(client: str, number: int, run: scarl
     x, _ = inputs(5, IMAGES, "uint8", 99)
     np.savez("rows.npz", x=x)
     found = predicted(at(run), "rows.npz", "--client", client)
-    np.testing.assert_allclose(probabilities(found), expected(run.client_model(number), x), atol=1e-6)
+    np.testing.assert_allclose(probabilities(found), expected(run.client_model(run.names[number]), x), atol=1e-6)
 
 
 def test_a_run_without_a_server_model_predicts_with_that_of_a_client(rows: scarlet.Result) -> None:
