@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from scarlet.arrays import Inputs
 from scarlet.data.federated import FederatedData
 from scarlet.data.image_folder import class_folders, read_classes
 from scarlet.data.inputs import as_part
-from scarlet.data.samples import Labelled, Part
+from scarlet.data.samples import Part, joined
 from scarlet.data.sites import Site
 from scarlet.errors import ConfigError, WrongTypeError
 
@@ -87,11 +85,9 @@ def assemble(
     counted = _count_classes(names, classes)
     if class_names is not None and len(class_names) < counted:
         raise ConfigError(f"classes must be named, got {len(class_names)} names for {counted} classes")
-    tested = [part.arrays() for part in own_tests if part is not None]
+    tested = [part for part in own_tests if part is not None]
     if test is None and tested:
-        test = Part(
-            Labelled(np.concatenate([each.inputs for each in tested]), np.concatenate([each.labels for each in tested]))
-        )
+        test = Part(joined(tested))
     site_names = [site.name or "" for site in sites]
     return FederatedData(site_names, train, own_tests, public, test, counted, class_names)
 

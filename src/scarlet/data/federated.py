@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from scarlet.arrays import Index, Inputs
-from scarlet.data.samples import Labelled, Part, fingerprint
+from scarlet.data.samples import Labelled, Part, fingerprint, joined
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class FederatedData:
 
     def pooled(self) -> FederatedData:
         """The same data in the hands of one client, which is tested on all that is held out."""
-        everything = Part(_joined([part.arrays() for part in self.train]))
+        everything = Part(joined(self.train))
         return FederatedData(
             ["0"], [everything], [self.held_out], self.public, self.held_out, self.classes, self.class_names
         )
@@ -155,10 +155,6 @@ def _save_in_turn(path: Path, arrays: Sequence[Inputs]) -> None:
         out[start : start + len(array)] = array
         start += len(array)
     out.flush()
-
-
-def _joined(parts: Sequence[Labelled]) -> Labelled:
-    return Labelled(np.concatenate([part.inputs for part in parts]), np.concatenate([part.labels for part in parts]))
 
 
 def _bytes_each(inputs: Inputs) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
@@ -37,6 +38,12 @@ class Part:
         if self.index is None:
             return self.of
         return Labelled(self.of.inputs[self.index], self.of.labels[self.index])
+
+
+def joined(parts: Sequence[Part]) -> Labelled:
+    """The samples of some parts, one part after another."""
+    arrays = [part.arrays() for part in parts]
+    return Labelled(np.concatenate([each.inputs for each in arrays]), np.concatenate([each.labels for each in arrays]))
 
 
 def fingerprint(array: Array) -> str:
