@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from scarlet.arrays import Inputs
 from scarlet.data.federated import FederatedData
 from scarlet.data.image_folder import class_folders, read_classes
 from scarlet.data.inputs import as_part
-from scarlet.data.samples import Part, joined
-from scarlet.data.sites import Site
+from scarlet.data.samples import Labelled, Part, joined
+from scarlet.data.sites import ELSEWHERE, Site
 from scarlet.errors import ConfigError, WrongTypeError
 
 
@@ -75,13 +77,17 @@ def assemble(
     The server's model is tested on `test`, or else on all that the clients are tested on. Classes are inferred from the
     labels where they are not given.
     """
-    train = [_part(site.train, f"train of site {site.name!r}") for site in sites]
+    own = [None if site.train is ELSEWHERE else _part(site.train, f"train of site {site.name!r}") for site in sites]
+    nothing = _nothing_like(next((part for part in (*own, test) if part is not None), None), public)
+    train = [nothing if part is None else part for part in own]
     own_tests = [None if site.test is None else _part(site.test, f"test of site {site.name!r}") for site in sites]
     names = {f"train of site {site.name!r}": part for site, part in zip(sites, train, strict=True)}
     names |= {f"test of site {site.name!r}": part for site, part in zip(sites, own_tests, strict=True) if part}
     if test is not None:
         names["test"] = test
     _check_inputs({name: part.of.inputs for name, part in names.items()}, public)
+    if classes is None and any(part is None for part in own):
+        raise ConfigError("classes must be given where clients keep their data to themselves; give their number")
     counted = _count_classes(names, classes)
     if class_names is not None and len(class_names) < counted:
         raise ConfigError(f"classes must be named, got {len(class_names)} names for {counted} classes")
@@ -90,6 +96,12 @@ def assemble(
         test = Part(joined(tested))
     site_names = [site.name or "" for site in sites]
     return FederatedData(site_names, train, own_tests, public, test, counted, class_names)
+
+
+def _nothing_like(known: Part | None, public: Inputs) -> Part:
+    """The samples of a client whose data is elsewhere, as far as they are known here: their shape and type."""
+    inputs = public if known is None else known.of.inputs
+    return Part(Labelled(inputs[:0], np.empty(0, np.int64)))
 
 
 def _part(data: object, name: str) -> Part:

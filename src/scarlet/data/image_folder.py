@@ -75,7 +75,8 @@ class ImageFolder:
 
     def private(self, data_dir: Path) -> PrivateSet | SplitSet:
         whole = _parts(self.path)
-        clients = {"": whole} if whole is not None else {folder.name: _client(folder) for folder in _folders(self.path)}
+        each = [] if whole is not None else _folders(self.path)
+        clients = {"": whole} if whole is not None else {folder.name: client_parts(folder) for folder in each}
         if whole is not None and not whole.test:
             wrong = f"{self.path} has nothing to test on: no folder test, and no class of two images or more"
             raise ConfigError(f"{wrong}; add test/class/image, or images")
@@ -96,10 +97,13 @@ class ImageFolder:
 
 
 def read_classes(
-    parts: Mapping[K, Classes], image_size: int | None, where: str
+    parts: Mapping[K, Classes], image_size: int | None, where: str, names: Sequence[str] | None = None
 ) -> tuple[tuple[str, ...], dict[K, Labelled]]:
-    """The names of all classes, by which they are numbered, and the images of each part; `where` is for errors."""
-    names = tuple(sorted(set(chain(*parts.values()))))
+    """The names of all classes, by which they are numbered, and the images of each part; `where` is for errors.
+
+    The classes are those that the parts have, unless they are named.
+    """
+    names = tuple(sorted(set(chain(*parts.values())))) if names is None else tuple(names)
     if len(names) < 2:
         raise ConfigError(f"{where} must have 2 classes or more, got only {names[0]!r}; add a class folder")
     shape = _shape([file for part in parts.values() for files in part.values() for file in files], image_size)
@@ -151,7 +155,8 @@ def _parts(folder: Path) -> Parts | None:
     return Parts(class_folders(named["train"]), class_folders(named["test"]) if "test" in named else {})
 
 
-def _client(folder: Path) -> Parts:
+def client_parts(folder: Path) -> Parts:
+    """The image files of one client."""
     parts = _parts(folder)
     if parts is None:
         raise ConfigError(f"{folder} has no images where they are expected; use the layout {LAYOUTS}")

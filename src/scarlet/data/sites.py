@@ -18,6 +18,12 @@ class Augment:
     flip: bool = False
 
 
+class Elsewhere:
+    """The data of a client on another machine: nobody but that machine can read it."""
+
+
+ELSEWHERE = Elsewhere()
+
 ModelFactory = Callable[[], "nn.Module"]
 Scale = Callable[["Tensor"], "Tensor"]  # a batch of inputs -> what the model takes
 

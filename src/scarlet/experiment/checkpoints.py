@@ -49,8 +49,7 @@ class Checkpoints:
     def snapshot(self, server: Server, changed: Collection[int], clients: States) -> Snapshot:
         """The federation as it is now, but for the server's model, which may still be learning.
 
-        `changed` are the clients that were asked since the last checkpoint; `clients` are the states of those among
-        them that keep theirs on this machine.
+        `changed` are the clients that were asked since the last checkpoint; `clients` is what the transport keeps.
         """
         packed = pack(server.state)
         parts: dict[str, Mapping[str, Array]] = {f"{_CLIENT}{number}": state for number, state in clients.items()}

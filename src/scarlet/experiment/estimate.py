@@ -11,7 +11,7 @@ import torch
 
 from scarlet.data.samples import Labelled
 from scarlet.experiment.costs import play
-from scarlet.experiment.federation import Federation
+from scarlet.experiment.federation import Federation, some_inputs
 from scarlet.experiment.models import bytes_of
 from scarlet.models.registry import ModelFactory
 from scarlet.protocol.codec_registry import CODECS
@@ -84,9 +84,9 @@ def _seconds_per_sample(factory: ModelFactory, training: Training, federation: F
     config = federation.config
     with torch.random.fork_rng(devices=[]):
         model = factory().to(config.device)
-        inputs, labels = federation.data.train[0].of
-        rows = np.arange(max(2, min(config.batch_size, len(labels)))) % len(labels)  # batch norm needs two
-        batch = samples(Labelled(inputs[rows], labels[rows]), model, config.device)
+        inputs = some_inputs(federation.data).numpy()
+        rows = np.arange(max(2, config.batch_size)) % len(inputs)  # batch norm needs two
+        batch = samples(Labelled(inputs[rows], np.zeros(len(rows), np.int64)), model, config.device)
         one_epoch, rng = replace(training, local_epochs=1, schedule=None), np.random.default_rng(0)
         optimisers = one_epoch.optimisers(model)
         train = _seconds_of(lambda: fit(optimisers, batch, one_epoch, rng))

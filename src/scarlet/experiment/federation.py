@@ -210,8 +210,9 @@ def prepare(
 
 
 def some_inputs(data: FederatedData) -> torch.Tensor:
-    """A few inputs of the first client."""
-    return torch.from_numpy(np.array(data.train[0].of.inputs[:_FEW]))
+    """A few inputs of the first client whose data is here, or else public ones."""
+    here = next((part for part in (*data.train, data.held_out) if part), None)
+    return torch.from_numpy(np.array((data.public if here is None else here.of.inputs)[:_FEW]))
 
 
 def _models(
@@ -278,7 +279,7 @@ def _resolved(
         min_answers=min(config.min_answers, Participation(config.participation).asked(clients)),
         public_size=public_size or None,
         public_per_round=per_round,
-        samples_per_client=round(counts.sum() / clients),
+        samples_per_client=round(counts.sum() / clients) or None,  # None: the data is elsewhere
         model=config.model if from_names else ",".join(names),
         server_model=names[server] if apart else None,
         engine=engines.pop() if len(engines) == 1 else config.engine,

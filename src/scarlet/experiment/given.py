@@ -20,13 +20,14 @@ from scarlet.data.datasets import (
     load_private,
     load_public,
     paired,
+    present_source,
     public_images,
 )
 from scarlet.data.federated import FederatedData
 from scarlet.data.inputs import as_part, as_public
 from scarlet.data.partition import share_out
 from scarlet.data.samples import Part
-from scarlet.data.sites import Augment, Scale, Site
+from scarlet.data.sites import ELSEWHERE, Augment, Elsewhere, Scale, Site
 from scarlet.errors import ConfigError, WrongTypeError
 from scarlet.experiment.models import FROM_PYTHON
 from scarlet.models.registry import ModelFactory
@@ -73,9 +74,9 @@ class Given:
         return replace(self, sites=sites, test=test, public=public, class_names=class_names)
 
 
-def _part(site: Site, name: str) -> Part | None:
+def _part(site: Site, name: str) -> Part | Elsewhere | None:
     data = getattr(site, name)
-    return None if data is None else as_part(data, f"{name} of site {site.name!r}")
+    return data if data is None or data is ELSEWHERE else as_part(data, f"{name} of site {site.name!r}")
 
 
 def _name(argument: str, value: object) -> str:
@@ -104,7 +105,7 @@ def gather(config: Config, given: Given, *, needs_public: bool) -> Gathered:
     given = given.read(config.image_size)
     held_out: Part | None = given.test
     if given.sites is not None:
-        public = _public(config, given, given.sites[0].train.of.inputs.shape[1:], needed=needs_public)
+        public = _public(config, given, _input_shape(config, given), needed=needs_public)
         data = assemble(given.sites, public, held_out, given.classes, given.class_names)
         return Gathered(given.sites, data, Augment(), True)
     loaded = _load(config)
@@ -117,6 +118,25 @@ def gather(config: Config, given: Given, *, needs_public: bool) -> Gathered:
         held_out = held_out or Part(loaded.test)
     data = assemble(sites, public, held_out, given.classes or loaded.classes, loaded.class_names)
     return Gathered(sites, data, augment, isinstance(loaded, SplitSet))
+
+
+def _input_shape(config: Config, given: Given) -> tuple[int, ...]:
+    """The shape of the clients' inputs; where they are all elsewhere, it is that of the test set or the public one."""
+    parts = [site.train for site in given.sites or () if site.train is not ELSEWHERE]
+    known: Part | None = (*parts, given.test, None)[0]
+    if known is not None:
+        return known.of.inputs.shape[1:]
+    if given.public is not None and not isinstance(given.public, str | Path):
+        shape: tuple[int, ...] = given.public.shape[1:]
+        return shape
+    name = str(given.public or config.public or "")
+    own = present_source(name, _data_dir(config)).own_shape(_data_dir(config)) if name else None
+    if own is None:
+        raise ConfigError(
+            f"public must have inputs of one shape where the clients' data is elsewhere, got {name or 'nothing'!r}; "
+            "make a file of it: scarlet data pack NAME --shape C,H,W --out FILE"
+        )
+    return own
 
 
 def _load(config: Config) -> PrivateSet | SplitSet:

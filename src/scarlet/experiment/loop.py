@@ -44,11 +44,12 @@ def run_rounds(
         changed |= asked
         snapshot = None
         if checkpoints is not None and due:
-            states = local.states(sorted(changed)) if local is not None else {}
-            snapshot = checkpoints.snapshot(server, changed, states)
+            snapshot = checkpoints.snapshot(server, changed, transport.states(sorted(changed)))
             changed = set()
         learned = learner.finish(measure=server.method.server_learns and evaluation.due(closed.round))
         log.add(closed, ledger, failures, learned, snapshot)
+        if local is None:  # clients that keep their own state must never be ahead of what the server can go back to
+            log.save()
     log.finish()
 
 

@@ -119,6 +119,12 @@ class RoundLog:
         if self._checkpoints is not None and now.snapshot is not None:
             self._checkpoints.save(now.snapshot, learned.arrays)
 
+    def save(self) -> None:
+        """Write the closed round, and wait until its checkpoint is on disk."""
+        self.write()
+        if self._checkpoints is not None:
+            self._checkpoints.wait()
+
     def _elapsed(self) -> float:
         """Seconds since this was asked last."""
         before, self._last = self._last, time.perf_counter()

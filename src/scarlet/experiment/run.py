@@ -168,7 +168,7 @@ def _client_models(federation: Federation, setup: ClientSetup, transport: Transp
     if transport.local is None or (size > BUDGET and not federation.config.save_clients):
         return {}
     kinds = {number: setup.kind(number) for number in numbers}
-    states = transport.local.states(numbers)
+    states = transport.states(numbers)
     return {
         number: Trained(
             kind.model, kind.factory, weights_of(model_part(states[number])) if number in states else kind.weights

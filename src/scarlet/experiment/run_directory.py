@@ -126,7 +126,7 @@ class RunDirectory:
         if not (self.path / "ledger.csv").exists():
             columns = [f"{column}_{part}" for column in COLUMNS for part in ("payload", "frame")]
             _replace(self.path / "ledger.csv", [",".join(["round", "client", *columns])])
-        if not (self.path / "partition.svg").exists():
+        if federation.counts.any() and not (self.path / "partition.svg").exists():
             title = f"{federation.config.private}, alpha = {federation.config.alpha}, seed {federation.config.seed}"
             if federation.split_already:
                 title = f"{len(federation.counts)} clients"

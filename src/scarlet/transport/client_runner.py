@@ -18,6 +18,7 @@ from scarlet.node import Node, model_part
 from scarlet.protocol.client import Client
 from scarlet.protocol.codec_registry import codec
 from scarlet.rng import stream
+from scarlet.store import Disk
 from scarlet.training.engines.batched import work_together
 from scarlet.training.engines.memory_format import has_channels_last
 from scarlet.training.tensors import TorchState, resident, samples, weights_digest, weights_of
@@ -54,8 +55,18 @@ Received = tuple[LocalClient, Job] | list[bytes] | Failure  # what became of a d
 class ClientRunner:
     """Runs the clients that it is sent downlinks for, one after another or some together."""
 
-    def __init__(self, setup: ClientSetup, data: FederatedData, saved: Mapping[int, Arrays], workers: int = 1) -> None:
+    def __init__(
+        self,
+        setup: ClientSetup,
+        data: FederatedData,
+        saved: Mapping[int, Arrays],
+        workers: int = 1,
+        *,
+        disk: Disk | None = None,
+        abstain: int = 0,
+    ) -> None:
         self._setup, self._data = setup, data
+        self._disk, self._abstain = disk, abstain  # of a client that is on this machine alone: see `Node`
         self._method = setup.method()
         self._codec = codec(setup.agreement.codec, self._method, setup.agreement)
         self._public: dict[bool, Tensor] = {}  # whether it is channels-last -> the public dataset
@@ -197,7 +208,8 @@ class ClientRunner:
             rng = stream(setup.agreement.seed, "client", client=name, purpose="prepare")
             return self._method.filter.prepare(train.arrays().inputs, data.public, rng)
 
-        node = Node(Client(number, self._method, setup.agreement, self._codec), state, prepare)
+        client = Client(number, self._method, setup.agreement, self._codec)
+        node = Node(client, state, prepare, self._disk, abstain=self._abstain)
         if saved is not None:
             node.restore(saved)
         own_test = data.test[number]

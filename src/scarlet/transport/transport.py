@@ -9,7 +9,7 @@ from typing import Protocol
 
 from scarlet.arrays import Array
 
-States = Mapping[int, Mapping[str, Array]]  # client -> all that it remembers
+States = Mapping[int, Mapping[str, Array]]  # client -> what the server's side keeps of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,22 @@ class Transport(AbstractContextManager["Transport"], Protocol):
     def overhead(self) -> Overhead:
         """What was added to messages since this was asked last."""
 
+    def states(self, clients: Sequence[int]) -> States:
+        """What a checkpoint keeps of clients that were asked, and the transport is made with when a run is resumed.
+
+        That is all that they remember, where they run on this machine, and else only what tells who they are.
+        """
+
     @property
     def local(self) -> LocalClients | None:
         """What can be done with clients whose state lies on this machine; None where they keep it to themselves."""
 
 
 class LocalClients(Protocol):
-    """The states of clients that run on this machine, so that a checkpoint holds all of them as of one instant."""
+    """Clients that run on this machine, so that a checkpoint holds all of them as of one instant."""
 
     def collect(self) -> None:
         """Let the states of the clients that are asked next come along with their answers: `states` will want them."""
-
-    def states(self, clients: Sequence[int]) -> States:
-        """All that some clients remember; nothing of one that was never asked."""
 
     def digests(self) -> list[bytes]:
         """A digest of each client's weights, in the order of the clients."""

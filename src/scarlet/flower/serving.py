@@ -1,0 +1,113 @@
+"""The server of a federation on Flower: the round loop, checkpoints and run directory of a local run, over a Grid."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from scarlet.config import Config
+from scarlet.data.sites import ELSEWHERE, Augment, Scale, Site
+from scarlet.errors import ConfigError, ScarletError
+from scarlet.experiment.given import Given
+from scarlet.experiment.result import Result
+from scarlet.experiment.run import run_with
+from scarlet.experiment.run_directory import finished
+from scarlet.flower.options import AppOptions, read_options
+from scarlet.flower.round_lines import RoundLines
+from scarlet.flower.site_data import read_test
+from scarlet.models.registry import ModelFactory
+from scarlet.training.optimisers import MakeOptimizer, MakeSchedule
+from scarlet.transport.flower import Event, FlowerTransport
+
+
+def server(
+    app: ServerApp,
+    *,
+    model: ModelFactory | str | None = None,
+    server_model: ModelFactory | str | None = None,
+    augment: Augment | Scale | None = None,
+    scale: Scale | None = None,
+    optimizer: MakeOptimizer | None = None,
+    schedule: MakeSchedule | None = None,
+) -> None:
+    """Let a ServerApp of Flower be the server of a federation; the arguments are those of `scarlet.run`."""
+    given = Given(
+        model=model, server_model=server_model, augment=augment, scale=scale, optimizer=optimizer, schedule=schedule
+    )
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        try:
+            serve(grid, read_options(dict(context.run_config)), given)
+        except ScarletError as error:  # one line for the operator, and a run that Flower counts as failed
+            print(f"scarlet: {error}", flush=True)
+            sys.exit(2)
+
+
+def serve(grid: Grid, options: AppOptions, given: Given) -> Result | None:
+    """Run the rounds that are left; None where a run is finished already."""
+    out, config = options.flower.out.absolute(), options.config
+    if (done := finished(out) if out.exists() else None) is not None:
+        print(f"scarlet: the run in {out} is finished ({len(done.records)} rounds); choose another out", flush=True)
+        return None
+    if options.remote:
+        given = _with_sites(given, options)
+    lines = RoundLines()
+    nodes = config.clients if options.flower.min_nodes is None else options.flower.min_nodes
+    transport = partial(
+        FlowerTransport,
+        grid=grid,
+        enough=min(nodes, config.clients),
+        patience=options.flower.wait_seconds,
+        tell=_recorder(out / "nodes.jsonl", lines),
+    )
+    result = run_with(
+        given,
+        options.method,
+        replace(config, workers=1),
+        out=out,
+        resume=(out / "config.json").exists(),
+        watchers=[lines],
+        transport=transport,
+    )
+    accuracy = result.summary.get("server_accuracy")
+    shown = "" if not isinstance(accuracy, float) else f", server accuracy {accuracy:.3f} over the last rounds"
+    print(f"scarlet: finished {len(result.records)} rounds{shown}; see {out / 'report.html'}", flush=True)
+    return result
+
+
+def _with_sites(given: Given, options: AppOptions) -> Given:
+    """A federation whose clients keep their data to themselves."""
+    flower = options.flower
+    if flower.class_count is None:
+        raise ConfigError("classes must be given where private = 'sites': set classes or class-names in the app's config")
+    return replace(
+        given,
+        sites=[Site(ELSEWHERE) for _ in range(options.config.clients)],
+        test=None if flower.test is None else read_test(flower.test),
+        classes=flower.class_count,
+        class_names=flower.names,
+    )
+
+
+def _recorder(path: Path, lines: RoundLines) -> Callable[[Event], None]:
+    """Writes what happens to nodes to a file of the run directory, and to the lines that the operator sees."""
+
+    def tell(event: Event) -> None:
+        lines.event(event)
+        with path.open("a") as file:
+            when = datetime.now(UTC).isoformat(timespec="milliseconds")
+            file.write(json.dumps({"time": when, **asdict(event)}) + "\n")
+
+    return tell
+
+
+__all__ = ["Config", "serve", "server"]

@@ -1,0 +1,249 @@
+"""Clients on other machines, or in Flower's simulation: moves bytes through a Grid of Flower."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+from scarlet.data.federated import FederatedData
+from scarlet.errors import MessageError, ScarletError
+from scarlet.transport.client_setup import ClientSetup
+from scarlet.transport.envelope import HELLO, REFUSED, ROUND, Ask, Hello, Reply, Values
+from scarlet.transport.transport import Failure, Overhead, States
+from scarlet.wire import frame
+
+RECORD = "scarlet"  # the one record of a message
+_POLL = 0.2  # seconds between two looks for replies
+_LONGEST = 12 * 3600.0  # seconds that a message without a deadline is valid
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a node, for whoever keeps a record."""
+
+    round: int  # the round under way; 0: before the first
+    node: str
+    client: int | None  # None: the node has not said which
+    what: str
+
+
+@dataclass(slots=True)
+class _Binding:
+    """A client's number, which belongs to one node from its first hello on."""
+
+    key: bytes  # the node's public key; empty in a simulation
+    registered: bool  # the operator registered the key, so the node has proved that it holds it
+    node: int | None = None  # its id, if it has said hello in this run
+    answered: bool = False
+
+
+class FlowerTransport:
+    """Moves bytes between the server and the nodes of a Grid. Use it as a context manager.
+
+    A node says with its first hello which client it is, and from then on that number is bound to its public key. Only
+    where keys are not registered, as in a trial without authentication, another node may take the place of one that
+    is gone, because such a node has a new key each time it is started.
+    """
+
+    def __init__(
+        self,
+        setup: ClientSetup,
+        data: FederatedData,
+        workers: int,
+        *,
+        saved: States | None = None,
+        grid: Grid,
+        enough: int,
+        patience: float,
+        tell: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        self._agreement, self._grid, self._tell = setup.agreement, grid, tell
+        self._enough, self._patience = enough, patience  # nodes to wait for, and for how many seconds
+        self._bound = {number: _restored(arrays) for number, arrays in (saved or {}).items()}
+        self._names: dict[int, str] = {}  # node id -> its name
+        self._greeted: set[int] = set()  # ids of the nodes that are online and were sent a hello
+        self._hellos: dict[str, Any] = {}  # message id -> the node that has not answered the hello yet
+        self._up = self._down = self._round = 0
+
+    def available(self) -> Collection[int]:
+        until = time.monotonic() + self._patience
+        while True:
+            online = self._look_around()
+            if len(online) >= self._enough or (online and time.monotonic() > until):
+                self._enough = 1  # a run waits for all that it expects once, and then goes on with those that are there
+                return online
+            if time.monotonic() > until:
+                raise ScarletError(
+                    f"no node has joined within {self._patience:.0f} s; start the sites with 'scarlet flower join', or "
+                    "give them more time with wait-seconds"
+                )
+            time.sleep(_POLL)
+
+    def exchange(self, downlinks: Mapping[int, bytes], until: float) -> Iterator[tuple[int, bytes | Failure]]:
+        left = until - time.monotonic()
+        self._round = max((frame.round_of(data)[0] for data in downlinks.values()), default=self._round)
+        asked = {}
+        for number, data in downlinks.items():
+            bound = self._bound[number]
+            assert bound.node is not None, "only clients that are available are asked"
+            content = Ask(self._agreement, number, bound.answered, data).values()
+            asked[number] = self._message(bound.node, f"train.{ROUND}", content, min(left, _LONGEST))
+            self._down += _size(asked[number]) - len(data)
+        waiting = dict(zip(self._grid.push_messages(asked.values()), asked, strict=True))
+        while waiting and time.monotonic() < until:
+            for reply in self._grid.pull_messages(list(waiting)):
+                number = waiting.pop(reply.metadata.reply_to_message_id)
+                for answer in self._answers(number, reply):
+                    yield number, answer
+            if waiting:
+                time.sleep(_POLL)
+        for number in waiting.values():
+            self._report(number, "late")
+            yield number, Failure("late")
+
+    def overhead(self) -> Overhead:
+        up, down, self._up, self._down = self._up, self._down, 0, 0
+        return Overhead(up, down)
+
+    def states(self, clients: Sequence[int]) -> States:
+        """Who is who: the key of each client that ever said hello."""
+        return {number: _saved(bound) for number, bound in self._bound.items()}
+
+    @property
+    def local(self) -> None:
+        return None
+
+    def _look_around(self) -> list[int]:
+        """Greet the nodes that are new, hear those that answer, and name the clients that are online."""
+        nodes = {node.node_id: node for node in self._grid.get_nodes()}
+        if new := [node for number, node in nodes.items() if number not in self._greeted]:
+            hello = Hello(self._agreement, version("scarlet-fl")).values()
+            messages = [self._message(node.node_id, f"query.{HELLO}", hello, _LONGEST) for node in new]
+            self._hellos |= dict(zip(self._grid.push_messages(messages), new, strict=True))
+            self._greeted |= {node.node_id for node in new}
+            self._names |= {node.node_id: _name(node) for node in new}
+        if self._hellos:
+            for reply in self._grid.pull_messages(list(self._hellos)):
+                self._hear(self._hellos.pop(reply.metadata.reply_to_message_id), reply, nodes)
+        self._greeted &= nodes.keys()  # a node is greeted again when it is back: it may have lost or changed anything
+        for number, bound in self._bound.items():
+            if bound.node is not None and bound.node not in self._greeted:
+                self._report(number, "offline")
+                bound.node = None
+        return sorted(number for number, bound in self._bound.items() if bound.node is not None)
+
+    def _hear(self, node: Any, reply: Message, online: Collection[int]) -> None:
+        """Bind a node to the client that it says it is, unless that is another's."""
+        name = _name(node)
+        try:
+            said = _read(reply)
+        except _FlowerFault as fault:
+            self._tell(Event(self._round, name, None, f"did not answer the hello: {fault}"))
+            self._greeted.discard(node.node_id)
+            return
+        except MessageError:
+            said = Reply(code="message cannot be read")
+        if said.code is not None:
+            self._tell(Event(self._round, name, None, f"cannot take part: {said.code}"))
+            return
+        why = self._objection(said.client, node, online)
+        if why is not None:
+            self._tell(Event(self._round, name, said.client, f"refused: {why}"))
+            refusal = self._message(node.node_id, f"query.{REFUSED}", {"reason": why}, _LONGEST)
+            self._grid.push_messages([refusal])
+            return
+        answered = said.client in self._bound and self._bound[said.client].answered
+        self._bound[said.client] = _Binding(node.public_key, bool(node.name), node.node_id, answered)
+        self._tell(Event(self._round, name, said.client, "joined"))
+
+    def _objection(self, number: int, node: Any, online: Collection[int]) -> str | None:
+        """Why a node cannot be a client; None if it can."""
+        if not 0 <= number < self._agreement.clients:
+            return f"client must be from 0 to {self._agreement.clients - 1}, got {number}"
+        for other, bound in self._bound.items():
+            if other != number and bound.node == node.node_id:
+                return f"this node is client {other} already"
+        bound_to = self._bound.get(number)
+        if bound_to is None or (bound_to.key == node.public_key and bound_to.key):
+            return None
+        if bound_to.registered:
+            return f"client {number} belongs to a node with another key"
+        if bound_to.node is not None and bound_to.node in online and bound_to.node != node.node_id:
+            return f"client {number} is another node, which is online"
+        return None
+
+    def _answers(self, number: int, reply: Message) -> Iterable[bytes | Failure]:
+        """The messages in a client's reply, or why there are none."""
+        try:
+            said = _read(reply)
+        except _FlowerFault as fault:
+            self._report(number, str(fault))
+            return [Failure(str(fault))]
+        except MessageError:
+            said = Reply(code="message cannot be read")
+        self._up += _size(reply) - sum(map(len, said.messages))
+        if said.code is not None:
+            self._report(number, said.code)
+            return [Failure(said.code)]
+        self._bound[number].answered = True
+        return said.messages
+
+    def _report(self, number: int, what: str) -> None:
+        node = self._bound[number].node
+        self._tell(Event(self._round, self._names.get(node or 0, str(node)), number, what))
+
+    def _message(self, node: int, kind: str, content: Values, seconds: float) -> Message:
+        record = ConfigRecord({name: value for name, value in content.items()})
+        ttl = _LONGEST if math.isinf(seconds) else max(1.0, seconds)
+        return Message(RecordDict({RECORD: record}), dst_node_id=node, message_type=kind, ttl=ttl)
+
+    def __enter__(self) -> FlowerTransport:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class _FlowerFault(Exception):
+    """Flower itself reports that there is no reply."""
+
+
+def _read(reply: Message) -> Reply:
+    if reply.has_error():
+        raise _FlowerFault(f"Flower reports error {reply.error.code}")  # its text may be of the site
+    record = reply.content.config_records.get(RECORD)
+    if record is None:
+        raise MessageError("a site's message has no record of scarlet")
+    return Reply.read(dict(record))
+
+
+def _name(node: Any) -> str:
+    """How the record calls a node: the name under which its key was registered, or its id."""
+    return str(node.name or node.node_id)
+
+
+def _size(message: Message) -> int:
+    """Bytes of a message as Flower stores and sends it, without HTTP and TLS around it."""
+    return sum(len(each.deflate()) for each in get_all_nested_objects(message).values())
+
+
+def _saved(bound: _Binding) -> dict[str, Any]:
+    flags = np.array([bound.registered, bound.answered], np.uint8)
+    return {"key": np.frombuffer(bound.key, np.uint8), "flags": flags}
+
+
+def _restored(arrays: Mapping[str, Any]) -> _Binding:
+    registered, answered = arrays["flags"].tolist()
+    return _Binding(arrays["key"].tobytes(), bool(registered), None, bool(answered))
