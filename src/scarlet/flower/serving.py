@@ -13,7 +13,6 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from scarlet.config import Config
 from scarlet.data.sites import ELSEWHERE, Augment, Scale, Site
 from scarlet.errors import ConfigError, ScarletError
 from scarlet.experiment.given import Given
@@ -23,6 +22,7 @@ from scarlet.experiment.run_directory import finished
 from scarlet.flower.options import AppOptions, read_options
 from scarlet.flower.round_lines import RoundLines
 from scarlet.flower.site_data import read_test
+from scarlet.methods.registry import assemble, entry_of
 from scarlet.models.registry import ModelFactory
 from scarlet.training.optimisers import MakeOptimizer, MakeSchedule
 from scarlet.transport.flower import Event, FlowerTransport
@@ -86,9 +86,12 @@ def serve(grid: Grid, options: AppOptions, given: Given) -> Result | None:
 
 def _with_sites(given: Given, options: AppOptions) -> Given:
     """A federation whose clients keep their data to themselves."""
-    flower = options.flower
+    flower, (_, make) = options.flower, assemble(options.method, None, None)
     if flower.class_count is None:
-        raise ConfigError("classes must be given where private = 'sites': set classes or class-names in the app's config")
+        raise ConfigError("classes must be given where private = 'sites'; set classes or class-names in the app's config")
+    if make().pooled:
+        name = entry_of(options.method).name
+        raise ConfigError(f"method {name} pools the data of all clients, which sites keep to themselves; choose another")
     return replace(
         given,
         sites=[Site(ELSEWHERE) for _ in range(options.config.clients)],
@@ -109,5 +112,3 @@ def _recorder(path: Path, lines: RoundLines) -> Callable[[Event], None]:
 
     return tell
 
-
-__all__ = ["Config", "serve", "server"]

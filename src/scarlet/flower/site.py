@@ -30,6 +30,7 @@ from scarlet.flower.policy import Policy
 from scarlet.flower.site_data import read_site
 from scarlet.methods.registry import assemble
 from scarlet.models.registry import ModelFactory
+from scarlet.node import OtherExperiment
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.messages import Report
@@ -152,7 +153,8 @@ def _take_part(here: _Here, values: Values) -> Reply:
         audit.write((), error.code if isinstance(error, Refusal) else _code_of(error))
         raise
     if isinstance(answer, Failure):
-        code: Code = "state directory cannot be used" if "state directory" in answer.reason else "failed"
+        other = answer.reason.startswith(OtherExperiment.__name__)
+        code: Code = "state directory cannot be used" if other else "failed"
         audit.write((), code)
         raise Refusal(code, f"{answer.reason}\n{answer.trace}")
     messages = tuple(answer) if here.policy.metrics else _without_metrics(setup, answer)
