@@ -50,7 +50,9 @@ class ServeOptions:
     home: Annotated[Path, Doc("directory of this command: the SuperLink's database, logs, configuration")] = Path(
         "flower-server"
     )
-    run_config: Annotated[str, Doc("options of the app to change: 'rounds=5 method=\"scarlet\"'")] = ""
+    run_config: Annotated[
+        str | None, Doc("options of the app to change, such as 'rounds=5 seed=1' (default: none)")
+    ] = None
     insecure: Annotated[bool, Doc("no TLS and no authentication: for a trial on one machine")] = False
     no_proxy: Annotated[bool, Doc("no nginx in front: the SuperLink serves this machine only")] = False
     dry_run: Annotated[bool, Doc("stop after the checks")] = False
@@ -162,7 +164,7 @@ def _serve(argv: Sequence[str]) -> int:
         _absolute(options.keys),
         _absolute(options.sites),
         options.home.absolute(),
-        options.run_config,
+        options.run_config or "",
         proxy=not options.no_proxy,
     )
     if options.dry_run:

@@ -88,7 +88,9 @@ def _with_sites(given: Given, options: AppOptions) -> Given:
     """A federation whose clients keep their data to themselves."""
     flower = options.flower
     if flower.class_count is None:
-        raise ConfigError("classes must be given where private = 'sites': set classes or class-names in the app's config")
+        raise ConfigError(
+            "classes must be given where private = 'sites': set classes or class-names in the app's config"
+        )
     return replace(
         given,
         sites=[Site(ELSEWHERE) for _ in range(options.config.clients)],

@@ -120,9 +120,9 @@ def _node_config(joining: Joining) -> str:
 
 def _quoted(name: str, path: str) -> str:
     # Flower cuts the text at quotes before it reads it as TOML, so that no quote can be escaped.
-    if "'" in path or "\n" in path:
-        raise ConfigError(f"{name} must be a path without ' and line breaks, which Flower cannot read, got {path!r}")
-    return f"'{path}'"
+    if any(sign in path for sign in '"\\\n'):
+        raise ConfigError(f"{name} must be a path without quotes, backslashes and line breaks, got {path!r}; rename it")
+    return f'"{path}"'
 
 
 def _check_data(joining: Joining) -> None:
