@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA384
 from cryptography.hazmat.primitives.serialization import (
@@ -104,7 +105,7 @@ def check_pair(certificate: Path, key: Path) -> None:
         raise ConfigError(f"{key} is missing; a server needs its private key beside {certificate.name}")
     try:
         private = load_pem_private_key(key.read_bytes(), None)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise ConfigError(f"{key} must be a private key in PEM format without a password") from None
     form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
     if private.public_key().public_bytes(*form) != _read_certificate(certificate).public_key().public_bytes(*form):
@@ -117,7 +118,7 @@ def check_site_key(path: Path) -> None:
         raise ConfigError(f"--key {path} is not there; make it with scarlet flower site-key {path}")
     try:
         right = isinstance(load_ssh_private_key(path.read_bytes(), None), ec.EllipticCurvePrivateKey)
-    except (ValueError, TypeError):  # TypeError: it has a password
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it has a password
         right = False
     if not right:
         raise ConfigError(
@@ -130,7 +131,7 @@ def read_public_key(path: Path) -> bytes:
     """A site's public key, in the form in which Flower keeps it."""
     try:
         key = load_ssh_public_key(path.read_bytes())
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise ConfigError(f"{path} must be an ECDSA public key in OpenSSH format, as scarlet flower site-key makes")

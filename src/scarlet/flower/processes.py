@@ -9,11 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 from scarlet.errors import ConfigError, ScarletError
 
@@ -60,10 +62,13 @@ class Processes:
     def __init__(self, mark: str, env: Mapping[str, str]) -> None:
         self._mark = mark
         self._env = env
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[tuple[subprocess.Popen[str], bool]] = []
 
-    def start(self, command: Sequence[str], log: Path | None = None) -> subprocess.Popen[str]:
-        """Start a process; what it prints goes to the end of a file, or, without one, can be read from `stdout`."""
+    def start(self, command: Sequence[str], log: Path | None = None, *, slow: bool = False) -> subprocess.Popen[str]:
+        """Start a process; what it prints goes to the end of a file, or, without one, to a pipe.
+
+        A slow one does not end in order in good time, and has nothing to lose by being killed.
+        """
         print(f"$ {shlex.join(command)}", flush=True)
         out = subprocess.PIPE if log is None else log.open("a")
         try:
@@ -76,13 +81,25 @@ class Processes:
                 text=True,
                 errors="replace",
                 start_new_session=True,  # Ctrl-C is for the command, which ends its processes in order
-                preexec_fn=_end_with(os.getpid()),
+                preexec_fn=_end_with(os.getpid(), signal.SIGKILL if slow else signal.SIGTERM),
             )
         finally:
             if not isinstance(out, int):
                 out.close()
-        self._started.append(process)
+        self._started.append((process, slow))
         return process
+
+    def show(self, process: subprocess.Popen[str], see: Callable[[str], None]) -> int:
+        """Print what a process prints, and let it be seen, until the process ends; its exit code."""
+        # A SuperNode's SuperExec holds the pipe open until it sees that its parent is gone, and a parent that has ended
+        # is not gone before somebody has waited for it: reading the pipe to its end first would never end.
+        reader = threading.Thread(target=_read, args=(process.stdout, see), daemon=True)
+        reader.start()
+        code = process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        reader.join(_GRACE)
+        return code
 
     def run(self, command: Sequence[str]) -> tuple[int, str]:
         """Run a process to its end; its exit code, and what it printed."""
@@ -93,18 +110,28 @@ class Processes:
     def end(self) -> None:
         """End all of them, the last one first, and whatever they have started; return when none is left."""
         with _undisturbed():
-            for process in reversed(self._started):
-                if process.poll() is None:
-                    process.terminate()
-                    try:
-                        process.wait(_GRACE)
-                    except subprocess.TimeoutExpired:
-                        process.kill()
+            for process, slow in reversed(self._started):
+                _end(process, 1.0 if slow else _GRACE)
             end_left_over(self._mark)
-            for process in self._started:
+            for process, _ in self._started:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)  # nginx's worker, if its master was killed
                 process.wait()
+
+
+def _read(pipe: IO[str], see: Callable[[str], None]) -> None:
+    for line in pipe:
+        print(line, end="", flush=True)
+        see(line)
+
+
+def _end(process: subprocess.Popen[str], grace: float) -> None:
+    # A SuperLink that streams a log waits for the stream's end at the first signal; SIGINT as the second ends it.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
+        if process.poll() is None:
+            process.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(grace)
 
 
 def end_left_over(mark: str) -> None:
@@ -158,14 +185,14 @@ def _undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _end_with(parent: int) -> Callable[[], None] | None:
-    """What a new process does first: it asks the kernel for SIGTERM at its parent's death, even by kill -9."""
+def _end_with(parent: int, number: signal.Signals) -> Callable[[], None] | None:
+    """What a new process does first: it asks the kernel for a signal at its parent's death, even by kill -9."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None, use_errno=True)
 
     def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        libc.prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:  # it has died in between
             os._exit(1)
 

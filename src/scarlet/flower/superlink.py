@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
 
 from scarlet.errors import ConfigError
 from scarlet.flower.addresses import Address, ask, free_port, listening
+from scarlet.flower.control import COMPLETED, UNREGISTERED, Control, Run
 from scarlet.flower.keys import (
     CA,
     SERVER,
@@ -37,9 +37,6 @@ from scarlet.flower.processes import (
 )
 from scarlet.flower.proxy import nginx_command, nginx_conf
 from scarlet.flower.version import check_flower
-
-if TYPE_CHECKING:
-    from scarlet.flower.control import Control, Run
 
 _NAME = "scarlet"  # of the connection in Flower's configuration
 _START = 90.0  # seconds for a SuperLink to answer
@@ -203,7 +200,7 @@ def _start_superlink(processes: Processes, serving: Serving, port: int, inner: P
         command += ["--ssl-ca-certfile", str(inner / CA), "--ssl-certfile", str(inner / SERVER)]
         command += ["--ssl-keyfile", str(inner / SERVER_KEY), "--enable-supernode-auth"]
     log = serving.home / "superlink.log"
-    link = processes.start(command, log)
+    link = processes.start(command, log, slow=True)
     context = None if inner is None else ssl.create_default_context(cafile=inner / CA)
     _wait_for(Address("127.0.0.1", port), context, link, "SuperLink", log)
     return link
@@ -252,8 +249,6 @@ def _last_line(log: Path) -> str:
 
 
 def _control(port: int, inner: Path | None) -> Control:
-    from scarlet.flower.control import Control  # imports flwr, which takes a second
-
     return Control(f"127.0.0.1:{port}", None if inner is None else inner / CA)
 
 
@@ -267,8 +262,6 @@ def _stop_unfinished(processes: Processes, control: Control) -> None:
 def _register(processes: Processes, control: Control, checked: Checked) -> None:
     """Let exactly the given sites take part; a restart finds them registered."""
     known = {node.key: node for node in control.nodes()}
-    from scarlet.flower.control import UNREGISTERED
-
     wanted = {key for _, key in checked.public_keys.values()}
     for node in known.values():
         if node.key not in wanted and node.status != UNREGISTERED:
@@ -294,18 +287,16 @@ def _run(processes: Processes, control: Control, link: subprocess.Popen[str], se
     command = [program("flwr"), "run", str(serving.app), _NAME, "--stream"]
     if serving.run_config:
         command += ["--run-config", serving.run_config]
-    stream = processes.start(command)
-    number = 0
-    assert stream.stdout is not None
-    for line in stream.stdout:
-        print(line, end="", flush=True)
-        if started := re.search(r"Successfully started run (\d+)", line):
-            number = int(started[1])
-    if not number:
-        return stream.wait() or 1
-    result = _finished(control, number, link)
-    print(f"run {number}: {result.result}{f' ({result.details})' if result.details else ''}")
-    return 0 if result.result == "completed" else 1
+    numbers: list[int] = []
+    code = processes.show(
+        processes.start(command),
+        lambda line: numbers.extend(map(int, re.findall(r"Successfully started run (\d+)", line))),
+    )
+    if not numbers:
+        return code or 1
+    run = _finished(control, numbers[0], link)
+    print(f"run {run.number}: {run.result}{f' ({run.details})' if run.details else ''}")
+    return 0 if run.result == COMPLETED else 1
 
 
 def _finished(control: Control, number: int, link: subprocess.Popen[str]) -> Run:

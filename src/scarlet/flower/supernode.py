@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,7 +70,9 @@ def join(joining: Joining) -> int:
             while True:
                 running.touch()
                 node = processes.start(command(joining))
-                if not _refused(node):
+                refusals: list[str] = []
+                processes.show(node, lambda line, to=refusals: to.extend([line] * (_REFUSED in line)))
+                if not refusals:
                     return node.returncode if node.returncode >= 0 else 128 - node.returncode
                 if time.monotonic() > until:
                     raise FlowerError(
@@ -95,16 +96,6 @@ def command(joining: Joining) -> list[str]:
     if joining.ca is not None:
         line += ["--root-certificates", str(joining.ca)]
     return [*line, "--auth-supernode-private-key", str(joining.key)]
-
-
-def _refused(node: subprocess.Popen[str]) -> bool:
-    """Show what a SuperNode prints until it ends; whether the SuperLink has refused it."""
-    assert node.stdout is not None
-    refused = False
-    for line in node.stdout:
-        print(line, end="", flush=True)
-        refused |= _REFUSED in line
-    return node.wait() != 0 and refused
 
 
 def _node_config(joining: Joining) -> str:
