@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import ssl
 import tomllib
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from flwr.supercore.control import ControlHttpClient
 
 from scarlet.flower.addresses import free_port
 from scarlet.flower.keys import make_server_keys, make_site_key
-from tests.flower.commands import APP, Command, run, wait_until, write_data
+from tests.flower.commands import APP, Command, processes_of, run, wait_until, write_data
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Server:
 
     folder: Path
     port: int
+    command: Command
 
     def join(self, site: str) -> list[object]:
         data, _ = write_data(self.folder)
@@ -60,14 +62,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     make_site_key(folder / "registered").rename(folder / "sites" / "registered.pub")
     make_site_key(folder / "stranger")
     port = free_port()
-    where = ["--address", f"127.0.0.1:{port}", "--home", folder / "home"]
-    keys = ["--keys", folder / "keys", "--sites", folder / "sites"]
-    command = Command(folder / "serve.log", "serve", APP, *where, *keys, "--run-config", "what='wait'")
+    command = Command(folder / "serve.log", *serving(folder, port))
     try:
-        command.wait_for("Successfully started run")
-        yield Server(folder, port)
+        command.wait_for("to do: wait")
+        yield Server(folder, port, command)
     finally:
         command.clear()
+
+
+def serving(folder: Path, port: int) -> list[object]:
+    where = ["--address", f"127.0.0.1:{port}", "--home", folder / "home", "--run-config", "what='wait'"]
+    return ["serve", APP, *where, "--keys", folder / "keys", "--sites", folder / "sites"]
 
 
 @pytest.mark.parametrize(
@@ -117,3 +122,12 @@ def test_an_unregistered_node_is_refused_in_one_line(server: Server) -> None:
     assert output.splitlines()[-1].startswith(f"scarlet: --superlink 127.0.0.1:{server.port} refuses this site")
     with server.inside() as control:
         assert [node.name for node in control.ListNodes(ListNodesRequest()).nodes_info] == ["registered"]
+
+
+def test_a_second_server_does_not_disturb_the_first_and_ctrl_c_ends_all_of_it(server: Server) -> None:
+    code, output = run(server.folder / "second.log", *serving(server.folder, free_port()))
+    assert code == 2
+    assert "is in use by another scarlet flower serve" in output
+    assert len(processes_of(server.folder / "home")) > 2
+    assert server.command.end(signal.SIGINT) == 130
+    assert processes_of(server.folder / "home") == []

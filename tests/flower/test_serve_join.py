@@ -85,17 +85,6 @@ def test_a_run_that_fails_gives_exit_code_1_and_leaves_nothing(tmp_path: Path) -
     assert processes_of(tmp_path / "home") == []
 
 
-def test_ctrl_c_ends_everything(tmp_path: Path, start: Start) -> None:
-    where = ["--address", f"127.0.0.1:{free_port()}", "--home", tmp_path / "home", "--run-config", "what='wait'"]
-    server = start("serve.log", "serve", APP, *where, "--insecure", "--no-proxy")
-    server.wait_for("to do: wait")
-    second, output = run(tmp_path / "second.log", "serve", APP, *where, "--insecure", "--no-proxy")
-    assert second == 2
-    assert "is in use by another scarlet flower serve" in output
-    assert server.end(signal.SIGINT) == 130
-    assert processes_of(tmp_path / "home") == []
-
-
 class TestMistakes:
     """Each is one line on stderr, with exit code 2."""
 

@@ -17,13 +17,14 @@ T = TypeVar("T")
 
 HELP = """usage: scarlet flower COMMAND [options]
 
-The same federation across real machines, on Flower: one server and one node at each site.
+The same federation across real machines, on Flower: a server, and a node at each
+site.
 
   new       write an app, which says what is run: scarlet flower new DIR
-  keys      make a certificate for the server, for a trial: scarlet flower keys DIR --address HOST
+  keys      make certificates for a trial: scarlet flower keys DIR --address HOST
   site-key  make a site's own key, on the site: scarlet flower site-key FILE
-  serve     run an app, on the server: scarlet flower serve APP --keys DIR --sites DIR
-  join      take part, on a site: scarlet flower join --superlink HOST:PORT --client N --data PATH ...
+  serve     run an app, on the server: scarlet flower serve APP --keys DIR ...
+  join      take part, on a site: scarlet flower join --superlink HOST:PORT ...
 
 'scarlet flower COMMAND --help' lists the options of a command."""
 

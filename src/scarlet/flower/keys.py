@@ -84,7 +84,8 @@ def make_site_key(path: Path) -> Path:
 def check_certificate(path: Path, host: str | None = None) -> datetime:
     """Refuse a certificate that is not valid today, or not for a host; the day on which it ends."""
     certificate = _read_certificate(path)
-    now, begins, ends = datetime.now(UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    now, begins = datetime.now(UTC), certificate.not_valid_before_utc
+    ends: datetime = certificate.not_valid_after_utc
     remedy = "make a new one with scarlet flower keys, and give its ca.pem to the sites"
     if now >= ends:
         raise ConfigError(f"{path} expired on {ends:%Y-%m-%d}, and today is {now:%Y-%m-%d}; {remedy}")

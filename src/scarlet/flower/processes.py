@@ -101,6 +101,11 @@ class Processes:
         reader.join(_GRACE)
         return code
 
+    @property
+    def codes(self) -> list[int]:
+        """The exit codes of those that have ended, in the order of their start."""
+        return [process.returncode for process, _ in self._started if process.returncode is not None]
+
     def run(self, command: Sequence[str]) -> tuple[int, str]:
         """Run a process to its end; its exit code, and what it printed."""
         process = self.start(command)

@@ -77,7 +77,7 @@ def check(serving: Serving) -> Checked:
     if serving.proxy and nginx is None:
         raise ConfigError(
             "nginx is not installed, and without it everybody who reaches the port could start runs on every site "
-            "(Flower's Control API); apt install nginx-light, or use --no-proxy, which serves this machine only"
+            "(Flower's Control API); apt install nginx, or use --no-proxy, which serves this machine only"
         )
     listen = listening(serving.address)
     public_keys: dict[str, tuple[Path, bytes]] = {}

@@ -18,7 +18,7 @@ from scarlet.flower.version import check_flower
 # A SuperLink takes a node that was killed for online, and refuses it, until two heartbeats of 30 s are missing.
 _UNTIL_OFFLINE = 75.0
 _RETRY = 5.0
-_REFUSED = "Failed to activate SuperNode"
+_REFUSED, _ONLINE = "Failed to activate SuperNode", "SuperNode ID:"  # what a SuperNode prints
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +61,25 @@ def join(joining: Joining) -> int:
     with _locked(joining.state, home), ended_by_signals():
         mark = str(home)
         end_left_over(mark)  # of a `join` that was killed
-        # The file is there while a node runs: where it is left, the node was killed, and the SuperLink was not told.
-        running = home / "running"
-        until = time.monotonic() + (_UNTIL_OFFLINE if running.exists() else 0)
+        # The file is there while a node is online: where it is left, the node was killed, and the SuperLink not told.
+        online = home / "online"
+        until = time.monotonic() + (_UNTIL_OFFLINE if online.exists() else 0)
         processes = Processes(mark, environment(mark, home))
-        node = None
         try:
-            while True:
-                running.touch()
-                node = processes.start(command(joining))
-                refusals: list[str] = []
-                processes.show(node, lambda line, to=refusals: to.extend([line] * (_REFUSED in line)))
-                if not refusals:
-                    return node.returncode if node.returncode >= 0 else 128 - node.returncode
+            while _refused(processes, joining, online):
                 if time.monotonic() > until:
                     raise FlowerError(
                         f"--superlink {joining.superlink} refuses this site: its key is not registered there, or a "
                         "node with the same key is online; send the .pub file of --key to whoever runs the server"
                     )
-                print("the SuperLink still takes this site for online, since it was killed; trying again", flush=True)
+                print("the SuperLink still takes this site for online, since it was killed; trying again")
                 time.sleep(_RETRY)
         finally:
             processes.end()
-            if node is not None and node.returncode >= 0:
-                running.unlink(missing_ok=True)
+            if processes.codes and processes.codes[-1] == 0:
+                online.unlink(missing_ok=True)
+        code = processes.codes[-1]
+        return code if code >= 0 else 128 - code
 
 
 def command(joining: Joining) -> list[str]:
@@ -96,6 +91,19 @@ def command(joining: Joining) -> list[str]:
     if joining.ca is not None:
         line += ["--root-certificates", str(joining.ca)]
     return [*line, "--auth-supernode-private-key", str(joining.key)]
+
+
+def _refused(processes: Processes, joining: Joining, online: Path) -> bool:
+    """Run a SuperNode to its end, and show what it prints; whether the SuperLink has refused it."""
+    refusals: list[str] = []
+
+    def see(line: str) -> None:
+        if _REFUSED in line:
+            refusals.append(line)
+        if _ONLINE in line:
+            online.touch()
+
+    return processes.show(processes.start(command(joining)), see) != 0 and bool(refusals)
 
 
 def _node_config(joining: Joining) -> str:
