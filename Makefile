@@ -1,17 +1,21 @@
 # make run    install and compare SCARLET with DS-FL on the embedded data
-# make test   install what the tests need and run them all
+# make test   install what the tests need and run them all, but for those of Flower
+# make test-flower   install Flower as well and run its tests: real SuperLinks and SuperNodes, behind nginx
 # make lint   ruff, mypy and the direction of imports
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test lint clean
+.PHONY: run test test-flower lint clean
 
 run: .venv/installed
 	$(BIN)/scarlet compare scarlet dsfl
 
 test: .venv/installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q --ignore tests/flower
+
+test-flower: .venv/installed-flower
+	$(BIN)/python -m pytest -q tests/flower
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .
@@ -26,6 +30,10 @@ lint: .venv/installed-test
 
 .venv/installed-test: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $@
+
+.venv/installed-flower: .venv/installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,flower]'
 	touch $@
 
 clean:

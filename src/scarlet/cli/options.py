@@ -85,6 +85,7 @@ class Command:
     about: str
     options: Mapping[str, Option]
     whose: Callable[[str], str | None] = lambda name: None  # unknown option -> why it is not here, if methods have it
+    named_by: int = 2  # words of the usage that are the command's name
 
     def parse(self, arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         """The words before the options, and the options given on the command line or in the file of --config."""
@@ -151,7 +152,7 @@ class Command:
 
     @property
     def _name(self) -> str:
-        return " ".join(self.usage.split()[:2])
+        return " ".join(self.usage.split()[: self.named_by])
 
     @property
     def _see(self) -> str:

@@ -29,8 +29,10 @@ class FlowerOptions:
     ] = Path("runs/flower")
     test: Annotated[
         str | None,
-        Doc("what the server's model is tested on, npz:FILE with x and y on the server (default: nothing, or with a "
-            "named private dataset its test split)"),
+        Doc(
+            "what the server's model is tested on, npz:FILE with x and y on the server (default: nothing, or with a "
+            "named private dataset its test split)"
+        ),
     ] = None
     classes: Annotated[int | None, Doc("number of classes; with private = 'sites' it or class-names is needed")] = None
     class_names: Annotated[
@@ -39,7 +41,9 @@ class FlowerOptions:
     min_nodes: Annotated[
         int | None, Doc("nodes that the first round waits for; later ones start with those online (default: clients)")
     ] = None
-    wait_seconds: Annotated[float, Doc("seconds to wait for nodes before a run goes on with fewer, or gives up")] = 600.0
+    wait_seconds: Annotated[float, Doc("seconds to wait for nodes before a run goes on with fewer, or gives up")] = (
+        600.0
+    )
 
     def __post_init__(self) -> None:
         if self.min_nodes is not None and self.min_nodes < 1:

@@ -88,7 +88,9 @@ def _with_sites(given: Given, options: AppOptions) -> Given:
     """A federation whose clients keep their data to themselves."""
     flower, (_, make) = options.flower, assemble(options.method, None, None)
     if flower.class_count is None:
-        raise ConfigError("classes must be given where private = 'sites'; set classes or class-names in the app's config")
+        raise ConfigError(
+            "classes must be given where private = 'sites'; set classes or class-names in the app's config"
+        )
     if make().pooled:
         name = entry_of(options.method).name
         raise ConfigError(f"method {name} pools the data of all clients, which sites keep to themselves; choose another")

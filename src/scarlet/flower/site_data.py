@@ -53,7 +53,9 @@ def _from_folder(path: Path, class_names: Sequence[str], image_size: int | None)
     for classes in found.values():
         for name in classes:
             if name not in class_names:
-                raise ConfigError(f"the class folder {name} of {path} is not one of {', '.join(class_names)}; rename it")
+                raise ConfigError(
+                    f"the class folder {name} of {path} is not one of {', '.join(class_names)}; rename it"
+                )
     _, read = read_classes(found, image_size, str(path), class_names)
     return Site(Part(read["train"]), Part(read["test"]) if "test" in read else None)
 

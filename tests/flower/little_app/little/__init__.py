@@ -1,0 +1,1 @@
+"""An app that does next to nothing."""
