@@ -42,8 +42,9 @@ def events(folder: Path) -> list[tuple[str, int | None, str]]:
 def local_run(folder: Path, method: object) -> Path:
     """The same federation in one process, without Flower."""
     sites = [read_site(f"npz:{folder / f'{number}.npz'}") for number in range(3)]
+    public = f"npz:{folder / 'public.npz'}"
     config = scarlet.Config(
-        clients=3, rounds=4, public_per_round=20, model="mlp", batch_size=10, workers=1, public=f"npz:{folder}/public.npz"
+        clients=3, rounds=4, public=public, public_per_round=20, model="mlp", batch_size=10, workers=1
     )
     test = read_test(f"npz:{folder / 'test.npz'}")
     scarlet.run(method, config, sites=sites, test=test, classes=CLASSES, out=folder / "local")
@@ -60,9 +61,7 @@ def local_run(folder: Path, method: object) -> Path:
     ],
     ids=["scarlet", "fedavg", "cfd with delta coding", "comet"],
 )
-def test_undisturbed_it_is_the_local_run_bit_for_bit(
-    folder: Path, method: object, options: dict[str, object]
-) -> None:
+def test_undisturbed_it_is_the_local_run_bit_for_bit(folder: Path, method: object, options: dict[str, object]) -> None:
     config = run_config(folder, **options)
     if options.get("method") == "fedavg":
         del config["cache-duration"]

@@ -43,13 +43,14 @@ def server(
         model=model, server_model=server_model, augment=augment, scale=scale, optimizer=optimizer, schedule=schedule
     )
 
-    @app.main()
     def main(grid: Grid, context: Context) -> None:
         try:
             serve(grid, read_options(dict(context.run_config)), given)
         except ScarletError as error:  # one line for the operator, and a run that Flower counts as failed
             print(f"scarlet: {error}", flush=True)
             sys.exit(2)
+
+    app.main()(main)
 
 
 def serve(grid: Grid, options: AppOptions, given: Given) -> Result | None:
@@ -93,7 +94,9 @@ def _with_sites(given: Given, options: AppOptions) -> Given:
         )
     if make().pooled:
         name = entry_of(options.method).name
-        raise ConfigError(f"method {name} pools the data of all clients, which sites keep to themselves; choose another")
+        raise ConfigError(
+            f"method {name} pools the data of all clients, which sites keep to themselves; choose another"
+        )
     return replace(
         given,
         sites=[Site(ELSEWHERE) for _ in range(options.config.clients)],
@@ -113,4 +116,3 @@ def _recorder(path: Path, lines: RoundLines) -> Callable[[Event], None]:
             file.write(json.dumps({"time": when, **asdict(event)}) + "\n")
 
     return tell
-

@@ -130,7 +130,7 @@ def trial_data(directory: Path, data: FederatedData) -> None:
     """Write a federation as sites have it: one file for each client, the public dataset, and the server's test set."""
     directory.mkdir(parents=True, exist_ok=True)
     for number, (train, test) in enumerate(zip(data.train, data.test, strict=True)):
-        arrays = dict(zip(("train_x", "train_y"), train.arrays(), strict=True))
+        arrays: dict[str, Any] = dict(zip(("train_x", "train_y"), train.arrays(), strict=True))
         if test is not None:
             arrays |= dict(zip(("test_x", "test_y"), test.arrays(), strict=True))
         np.savez(directory / f"{number}.npz", **arrays)
