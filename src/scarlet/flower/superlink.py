@@ -120,6 +120,36 @@ def serve(serving: Serving) -> int:
             processes.end()
 
 
+def simulate(app: Path, home: Path, run_config: str, nodes: int | None) -> int:
+    """Run an app in Flower's simulation on this machine, with as many nodes as it has clients; 0 if it completed."""
+    with _locked(home), ended_by_signals():
+        mark = str(home)
+        end_left_over(mark)
+        check_flower()
+        _check_app(app)
+        clients = _config(app).get("clients") if nodes is None else nodes
+        if not isinstance(clients, int) or clients < 1:
+            raise ConfigError(f"--nodes must be 1 or more, as many as the app has clients, got {clients}")
+        port = free_port()
+        # Without the second variable Ray listens on all addresses, on Linux as well.
+        ray = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+        processes = Processes(mark, environment(mark, _flower_home(home, port, None)) | ray)
+        serving = Serving(app, Address("127.0.0.1", port), None, None, home, run_config, proxy=False)
+        try:
+            link = _start_superlink(processes, serving, port, None, "--simulation")
+            with _control(port, None) as control:
+                _stop_unfinished(processes, control)
+                return _run(processes, control, link, serving, "--federation-config", f"num-supernodes={clients}")
+        finally:
+            processes.end()
+
+
+def _config(app: Path) -> dict[str, object]:
+    """The options in an app."""
+    found: dict[str, object] = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    return found
+
+
 def _check_app(app: Path) -> str:
     file = app / "pyproject.toml"
     remedy = "make an app with scarlet flower new DIR"
@@ -191,8 +221,10 @@ def _toml(path: Path) -> str:
     return f'"{text}"'
 
 
-def _start_superlink(processes: Processes, serving: Serving, port: int, inner: Path | None) -> subprocess.Popen[str]:
-    command = [program("flower-superlink"), "--host", "127.0.0.1", "--port", str(port)]
+def _start_superlink(
+    processes: Processes, serving: Serving, port: int, inner: Path | None, *more: str
+) -> subprocess.Popen[str]:
+    command = [program("flower-superlink"), "--host", "127.0.0.1", "--port", str(port), *more]
     command += ["--database", str(serving.home / "superlink.db"), "--disable-runtime-dependency-installation"]
     if inner is None:
         command += ["--insecure"]
@@ -283,8 +315,8 @@ def _flwr(processes: Processes, *arguments: str) -> None:
         raise FlowerError(f"flwr {' '.join(map(quote, arguments))} failed: {last}")
 
 
-def _run(processes: Processes, control: Control, link: subprocess.Popen[str], serving: Serving) -> int:
-    command = [program("flwr"), "run", str(serving.app), _NAME, "--stream"]
+def _run(processes: Processes, control: Control, link: subprocess.Popen[str], serving: Serving, *more: str) -> int:
+    command = [program("flwr"), "run", str(serving.app), _NAME, "--stream", *more]
     if serving.run_config:
         command += ["--run-config", serving.run_config]
     numbers: list[int] = []
