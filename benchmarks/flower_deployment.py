@@ -66,7 +66,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 def seconds(path: Path) -> float:
     """Median seconds of a round, without the first."""
-    return statistics.median(each["seconds"] for each in records(path)[1:])
+    return float(statistics.median(each["seconds"] for each in records(path)[1:]))
 
 
 def deployed(folder: Path, rounds: int) -> None:

@@ -136,8 +136,8 @@ def _new(argv: Sequence[str]) -> int:
 
 def _simulate(argv: Sequence[str]) -> int:
     about = (
-        "Run APP in Flower's simulation (Ray) on this machine. The command ends with the run; the exit code is 0 if the "
-        "run completed."
+        "Run APP in Flower's simulation (Ray) on this machine. The command ends with the run, and its exit code is 0 if "
+        "the run completed."
     )
     words, options = _parsed("scarlet flower simulate APP", about, SimulateOptions, argv)
     app = Path(_one(words, "simulate", "APP, the directory of an app")).absolute()
