@@ -22,6 +22,10 @@ _PART = "client"  # the only part of a node's checkpoint
 _MODEL = "model."  # the prefix of the model's arrays
 
 
+class OtherExperiment(ConfigError):
+    """A state directory that belongs to another experiment."""
+
+
 class ModelState(Protocol):
     """What a node must save of the model that is trained for it."""
 
@@ -60,7 +64,7 @@ class Node:
             self.client.state.abstains = abstain
             return
         if saved.meta.get("agreement") != client.agreement.digest.hex():
-            raise ConfigError(
+            raise OtherExperiment(
                 f"the state directory is of experiment {saved.meta.get('agreement')}, and this node takes part in "
                 f"{client.agreement.digest.hex()}; use another directory, or that experiment's agreement"
             )

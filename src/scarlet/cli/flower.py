@@ -30,6 +30,16 @@ site.
 
 
 @dataclass(frozen=True, slots=True)
+class NewOptions:
+    """The options of `scarlet flower new`."""
+
+    method: Annotated[str, Doc("method of the federation")] = "scarlet"
+    trial: Annotated[
+        int | None, Doc("write the embedded data for so many sites into DIR/data, for a trial (default: no data)")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
 class KeysOptions:
     """The options of `scarlet flower keys`."""
 
@@ -94,9 +104,20 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _new(argv: Sequence[str]) -> int:
-    from scarlet.flower.template import main as new
+    about = (
+        "Write a Flower app into DIR: a server_app.py and a client_app.py of a few lines, and every option of a run in "
+        "pyproject.toml. It runs in Flower's simulation as it is, and across machines with private = 'sites'."
+    )
+    words, options = _parsed("scarlet flower new DIR", about, NewOptions, argv)
+    directory = Path(_one(words, "new", "DIR, the directory to make"))
+    from scarlet.flower.template import new_app, new_trial
 
-    return new(argv)
+    if options.trial is None:
+        new_app(directory, options.method)
+    else:
+        new_trial(directory, options.method, options.trial)
+    print(f"{directory / 'pyproject.toml'}: the options; {directory / 'federation'}: the apps of server and clients")
+    return 0
 
 
 def _keys(argv: Sequence[str]) -> int:

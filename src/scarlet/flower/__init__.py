@@ -1,4 +1,4 @@
-"""A federation across machines, on Flower: an app is a ServerApp given to `server` and a ClientApp given to `client`."""
+"""A federation across machines, on Flower: `server` takes the ServerApp of an app, and `client` its ClientApp."""
 
 from __future__ import annotations
 

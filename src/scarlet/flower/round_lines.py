@@ -32,13 +32,15 @@ class RoundLines:
         print(f"scarlet: experiment {agreement.digest.hex()}, waiting for {agreement.clients} clients", flush=True)
 
     def round(self, record: RoundRecord, ledger: Ledger, clients: Metrics) -> None:
-        answered = sorted(number for number, columns in ledger.by_client().items() if columns["uplink"].size)
+        asked = ledger.by_client()
+        answered = sorted(number for number, columns in asked.items() if columns["uplink"].size)
+        who = f"all {len(asked)}" if len(answered) == len(asked) else ", ".join(map(str, answered)) or "nobody"
         missing, self._missing = self._missing, {}
         absent = "; ".join(f"{number}: {why}" for number, why in sorted(missing.items()))
         accuracy = "" if record.server_accuracy is None else f", server accuracy {record.server_accuracy:.3f}"
         up, down = record.uplink_bytes + record.uplink_frame_bytes, record.downlink_bytes + record.downlink_frame_bytes
         print(
-            f"scarlet: round {record.round}: answered {', '.join(map(str, answered)) or 'nobody'}"
+            f"scarlet: round {record.round}: answered {who}"
             f"{f'; not {absent}' if absent else ''}; {down:,} B down, {up:,} B up, {record.seconds:.1f} s{accuracy}",
             flush=True,
         )

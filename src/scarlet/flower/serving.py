@@ -13,7 +13,6 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from scarlet.config import Config
 from scarlet.data.sites import ELSEWHERE, Augment, Scale, Site
 from scarlet.errors import ConfigError, ScarletError
 from scarlet.experiment.given import Given
@@ -23,6 +22,7 @@ from scarlet.experiment.run_directory import finished
 from scarlet.flower.options import AppOptions, read_options
 from scarlet.flower.round_lines import RoundLines
 from scarlet.flower.site_data import read_test
+from scarlet.methods.registry import assemble, entry_of
 from scarlet.models.registry import ModelFactory
 from scarlet.training.optimisers import MakeOptimizer, MakeSchedule
 from scarlet.transport.flower import Event, FlowerTransport
@@ -43,13 +43,14 @@ def server(
         model=model, server_model=server_model, augment=augment, scale=scale, optimizer=optimizer, schedule=schedule
     )
 
-    @app.main()
     def main(grid: Grid, context: Context) -> None:
         try:
             serve(grid, read_options(dict(context.run_config)), given)
         except ScarletError as error:  # one line for the operator, and a run that Flower counts as failed
             print(f"scarlet: {error}", flush=True)
             sys.exit(2)
+
+    app.main()(main)
 
 
 def serve(grid: Grid, options: AppOptions, given: Given) -> Result | None:
@@ -86,10 +87,15 @@ def serve(grid: Grid, options: AppOptions, given: Given) -> Result | None:
 
 def _with_sites(given: Given, options: AppOptions) -> Given:
     """A federation whose clients keep their data to themselves."""
-    flower = options.flower
+    flower, (_, make) = options.flower, assemble(options.method, None, None)
     if flower.class_count is None:
         raise ConfigError(
-            "classes must be given where private = 'sites': set classes or class-names in the app's config"
+            "classes must be given where private = 'sites'; set classes or class-names in the app's config"
+        )
+    if make().pooled:
+        name = entry_of(options.method).name
+        raise ConfigError(
+            f"method {name} pools the data of all clients, which sites keep to themselves; choose another"
         )
     return replace(
         given,
@@ -110,6 +116,3 @@ def _recorder(path: Path, lines: RoundLines) -> Callable[[Event], None]:
             file.write(json.dumps({"time": when, **asdict(event)}) + "\n")
 
     return tell
-
-
-__all__ = ["Config", "serve", "server"]

@@ -14,7 +14,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -30,6 +30,7 @@ from scarlet.flower.policy import Policy
 from scarlet.flower.site_data import read_site
 from scarlet.methods.registry import assemble
 from scarlet.models.registry import ModelFactory
+from scarlet.node import OtherExperiment
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.messages import Report
@@ -93,8 +94,7 @@ def _handler(given: Given, act: Callable[[_Here, Values], Reply]) -> Handler:
         except Exception as error:  # its text may tell of the site's files, so it must not reach Flower
             reply = Reply(code=error.code if isinstance(error, Refusal) else _code_of(error))
             _log(place, "".join(traceback.format_exception(error)))
-        values: dict[str, Any] = dict(reply.values())
-        return Message(RecordDict({RECORD: ConfigRecord(values)}), reply_to=message)
+        return Message(RecordDict({RECORD: ConfigRecord(dict(reply.values()))}), reply_to=message)
 
     return handle
 
@@ -152,7 +152,8 @@ def _take_part(here: _Here, values: Values) -> Reply:
         audit.write((), error.code if isinstance(error, Refusal) else _code_of(error))
         raise
     if isinstance(answer, Failure):
-        code: Code = "state directory cannot be used" if "state directory" in answer.reason else "failed"
+        other = answer.reason.startswith(OtherExperiment.__name__)
+        code: Code = "state directory cannot be used" if other else "failed"
         audit.write((), code)
         raise Refusal(code, f"{answer.reason}\n{answer.trace}")
     messages = tuple(answer) if here.policy.metrics else _without_metrics(setup, answer)
@@ -214,8 +215,8 @@ def _federation(
         raise Refusal("options cannot be used", f"client must be below {agreement.clients}, got {place.client}")
     sites = [Site(ELSEWHERE) for _ in range(agreement.clients)]
     sites[place.client] = own
-    named = {"public": place.public, "device": place.device}
-    config = replace(options.config, **{name: value for name, value in named.items() if value is not None})
+    known = options.config
+    config = replace(known, public=place.public or known.public, device=place.device or known.device)
     with_data = replace(given, sites=sites, classes=agreement.classes)
     return _prepared(replace(options, config=config), with_data, agreement)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -14,7 +14,7 @@ from typing_extensions import Doc
 from scarlet.config import Config
 from scarlet.data.federated import FederatedData
 from scarlet.errors import ConfigError
-from scarlet.flower.options import NOT_HERE, FlowerOptions
+from scarlet.flower.options import NOT_HERE, SITES, FlowerOptions
 from scarlet.methods.registry import entry
 
 _SERVER = '''"""The server of the federation."""
@@ -61,11 +61,37 @@ clientapp = "federation.client_app:app"
 {options}"""
 
 
-def new_app(directory: Path, method: str = "scarlet", values: dict[str, object] | None = None) -> None:
+_DEADLINE = 600.0  # seconds; without a deadline a node that hangs would hold up the federation
+
+
+def new_trial(directory: Path, method: str, sites: int) -> None:
+    """Write an app, and the embedded data as so many sites would have it."""
+    if sites < 1:
+        raise ConfigError(f"--trial must be 1 or more sites, got {sites}")
+    new_app(
+        directory,
+        method,
+        {
+            "private": SITES,
+            "public": f"npz:{(directory / 'data' / 'public.npz').absolute()}",
+            "test": f"npz:{(directory / 'data' / 'test.npz').absolute()}",
+            "classes": 10,
+            "model": "cnn",
+            "clients": sites,
+            "out": (directory / "run").absolute(),
+        },
+    )
+    from scarlet.experiment.federation import prepare  # loads torch
+
+    trial_data(directory / "data", prepare(Config(clients=sites)).data)
+
+
+def new_app(directory: Path, method: str = "scarlet", values: Mapping[str, object] | None = None) -> None:
     """Write an app for a method into a new directory, with these values of options."""
+    values = {"deadline": _DEADLINE, **(values or {})}
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConfigError(f"DIR must be new or empty, and {directory} is not; choose another name")
-    table = "\n".join(_options(method, values or {})) + "\n"
+    table = "\n".join(_options(method, values)) + "\n"
     package = directory / "federation"
     package.mkdir(parents=True)
     name = "".join(letter if letter.isalnum() else "-" for letter in directory.resolve().name.lower()).strip("-")
@@ -75,7 +101,7 @@ def new_app(directory: Path, method: str = "scarlet", values: dict[str, object] 
     (package / "client_app.py").write_text(_CLIENT)
 
 
-def _options(method: str, values: dict[str, object]) -> Iterator[str]:
+def _options(method: str, values: Mapping[str, object]) -> Iterator[str]:
     known = entry(method)
     yield f'method = "{known.name}"'
     for kind in (known.config, FlowerOptions, Config):
@@ -104,7 +130,7 @@ def trial_data(directory: Path, data: FederatedData) -> None:
     """Write a federation as sites have it: one file for each client, the public dataset, and the server's test set."""
     directory.mkdir(parents=True, exist_ok=True)
     for number, (train, test) in enumerate(zip(data.train, data.test, strict=True)):
-        arrays = dict(zip(("train_x", "train_y"), train.arrays(), strict=True))
+        arrays: dict[str, Any] = dict(zip(("train_x", "train_y"), train.arrays(), strict=True))
         if test is not None:
             arrays |= dict(zip(("test_x", "test_y"), test.arrays(), strict=True))
         np.savez(directory / f"{number}.npz", **arrays)

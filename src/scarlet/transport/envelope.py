@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from scarlet.errors import MessageError
 from scarlet.protocol.agreement import Agreement
@@ -13,7 +13,7 @@ from scarlet.protocol.agreement import Agreement
 HELLO, ROUND = "hello", "round"  # the actions of a site: query.hello and train.round
 REFUSED = "refused"  # query.refused: the server tells a site why it is not asked
 
-Values: TypeAlias = Mapping[str, object]  # str, int, bool, bytes, or a list of bytes
+Values: TypeAlias = Mapping[str, Any]  # str, int, bool, bytes, or a list of bytes
 
 # Why a site does not take part. No more than this word leaves the site: what it means there is in the site's own log.
 Code: TypeAlias = Literal[
@@ -88,7 +88,7 @@ class Reply:
     def read(values: Values) -> Reply:
         code, client, messages = (values.get(name) for name in ("code", "client", "messages"))
         if code is not None:
-            return Reply(code=cast(Code, code) if code in CODES else "failed")
+            return Reply(code=next((known for known in CODES if known == code), "failed"))
         if not isinstance(client, int) or not isinstance(messages, list):
             raise MessageError("a site's message lacks a client or its answers")
         if not all(isinstance(message, bytes) and message for message in messages):
@@ -103,7 +103,7 @@ def _agreement_text(agreement: Agreement) -> str:
 def _agreement(values: Values) -> Agreement:
     """An agreement; MessageError unless it has each field, of its type."""
     try:
-        table: Any = json.loads(str(values.get("agreement")))
+        table = json.loads(str(values.get("agreement")))
         types = {field.name: int if field.type == "int" else str for field in fields(Agreement)}
         if table.keys() != types.keys() or any(type(table[name]) is not kind for name, kind in types.items()):
             raise ValueError

@@ -203,7 +203,7 @@ class FlowerTransport:
         self._tell(Event(self._round, self._names.get(node or 0, str(node)), number, what))
 
     def _message(self, node: int, kind: str, content: Values, seconds: float) -> Message:
-        record = ConfigRecord({name: value for name, value in content.items()})
+        record = ConfigRecord(dict(content))
         ttl = _LONGEST if math.isinf(seconds) else max(1.0, seconds)
         return Message(RecordDict({RECORD: record}), dst_node_id=node, message_type=kind, ttl=ttl)
 
