@@ -256,7 +256,10 @@ def _stop_unfinished(processes: Processes, control: Control) -> None:
     """Stop the runs of a `serve` that was killed: the SuperLink would start them again, beside the new one."""
     for run in control.runs():
         if not run.finished:
-            _flwr(processes, "stop", str(run.number), _NAME)
+            code, printed = processes.run([program("flwr"), "stop", str(run.number), _NAME])
+            # A run whose process is gone may fail by itself in between, and cannot be stopped then.
+            if code != 0 and not next(now.finished for now in control.runs() if now.number == run.number):
+                raise FlowerError(f"flwr stop {run.number} failed: {' '.join(printed.split()) or 'no output'}")
 
 
 def _register(processes: Processes, control: Control, checked: Checked) -> None:
