@@ -68,7 +68,7 @@ class Checked:
 def check(serving: Serving) -> Checked:
     """Refuse what cannot be served, and say what is served."""
     check_flower()
-    name = _check_app(serving.app)
+    name = _check_app(serving)
     if not serving.proxy and not serving.address.is_loopback:
         raise ConfigError(
             f"--no-proxy keeps the SuperLink on loopback, and --address is {serving.address}; use 127.0.0.1:PORT"
@@ -98,6 +98,7 @@ def check(serving: Serving) -> Checked:
 
 def serve(serving: Serving) -> int:
     """Start everything, run the app, stop everything; 0 if the run completed."""
+    _check_app(serving)  # before a directory is made
     with _locked(serving.home), ended_by_signals():
         mark = str(serving.home)
         end_left_over(mark)  # of a `serve` that was killed
@@ -120,7 +121,10 @@ def serve(serving: Serving) -> int:
             processes.end()
 
 
-def _check_app(app: Path) -> str:
+def _check_app(serving: Serving) -> str:
+    app = serving.app
+    if serving.home.resolve().is_relative_to(app):
+        raise ConfigError(f"--home {serving.home} must not be in APP, whose files go to every site; choose another")
     file = app / "pyproject.toml"
     remedy = "make an app with scarlet flower new DIR"
     if not file.is_file():
