@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr")
 from scarlet.cli.main import main
 from scarlet.flower import keys as keys_module
 from scarlet.flower import superlink, version
@@ -114,6 +113,10 @@ class TestMistakes:
         assert "has no pyproject.toml; make an app" in self.refusal(capsys, "serve", self.folder, *self.serve()[2:])
         (self.folder / "pyproject.toml").write_text("[project]\nname = 'x'\n")
         assert "has no [tool.flwr.app]" in self.refusal(capsys, "serve", self.folder, *self.serve()[2:])
+
+    def test_a_home_in_the_app_which_goes_to_every_site(self, capsys: pytest.CaptureFixture[str]) -> None:
+        line = self.refusal(capsys, *self.serve("--home", APP / "server"))
+        assert "must not be in APP, whose files go to every site" in line
 
     def test_a_port_in_use(self, capsys: pytest.CaptureFixture[str]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -72,9 +72,12 @@ class ServeOptions:
     sites: Annotated[
         Path | None, Doc("directory with the public key of each site, NAME.pub; required, but for --insecure")
     ] = None
-    home: Annotated[Path, Doc("directory of this command: the SuperLink's database, logs, configuration")] = Path(
-        "flower-server"
-    )
+    home: Annotated[
+        Path | None,
+        Doc(
+            "directory of this command: the SuperLink's database, logs, configuration (default: APP-server, beside APP)"
+        ),
+    ] = None
     run_config: Annotated[
         str | None, Doc("options of the app to change, such as 'rounds=5 seed=1' (default: none)")
     ] = None
@@ -136,7 +139,7 @@ def _new(argv: Sequence[str]) -> int:
 
 def _simulate(argv: Sequence[str]) -> int:
     about = (
-        "Run APP in Flower's simulation (Ray) on this machine. The command ends with the run, and its exit code is 0 if "
+        "Run APP in Flower's simulation (Ray) on this machine. The command ends with the run; the exit code is 0 if "
         "the run completed."
     )
     words, options = _parsed("scarlet flower simulate APP", about, SimulateOptions, argv)
@@ -190,7 +193,7 @@ def _serve(argv: Sequence[str]) -> int:
         "run; the exit code is 0 if the run completed. Start it again after a crash: sites that wait go on with it."
     )
     words, options = _parsed("scarlet flower serve APP", about, ServeOptions, argv)
-    app = Path(_one(words, "serve", "APP, the directory of an app")).absolute()
+    app = Path(_one(words, "serve", "APP, the directory of an app")).resolve()
     if options.insecure and (options.keys or options.sites):
         raise ConfigError("--insecure has no use for --keys and --sites; leave it out, or leave them out")
     if not options.insecure and options.keys is None:
@@ -214,7 +217,7 @@ def _serve(argv: Sequence[str]) -> int:
         address,
         _absolute(options.keys),
         _absolute(options.sites),
-        options.home.absolute(),
+        _absolute(options.home) or app.with_name(f"{app.name}-server"),
         options.run_config or "",
         proxy=not options.no_proxy,
     )

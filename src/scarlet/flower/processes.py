@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, TypeAlias
 
 from scarlet.errors import ConfigError, ScarletError
 
@@ -29,6 +29,7 @@ QUIET = {
 _MARK = "SCARLET_FLOWER_COMMAND"  # in the environment of every process of a command, whoever its parent is
 _GRACE = 8.0  # seconds for a process to end by itself
 _PR_SET_PDEATHSIG = 1
+_Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 
 
 class FlowerError(ScarletError):
@@ -115,7 +116,8 @@ class Processes:
 
     def end(self) -> None:
         """End all of them, the last one first, and whatever they have started; return when none is left."""
-        with _undisturbed():
+        ignored = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), signal.SIG_IGN)
+        with _handled(ignored):  # a second Ctrl-C does not keep the first from ending everything
             for process, slow in reversed(self._started):
                 _end(process, 1.0 if slow else _GRACE)
             end_left_over(self._mark)
@@ -127,7 +129,8 @@ class Processes:
 
 def _read(pipe: IO[str], see: Callable[[str], None]) -> None:
     for line in pipe:
-        print(line, end="", flush=True)
+        with suppress(BrokenPipeError):  # who reads our output has had enough, and the process must not wait for that
+            print(line, end="", flush=True)
         see(line)
 
 
@@ -166,24 +169,21 @@ def marked(mark: str) -> list[int]:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise SystemExit here, as Ctrl-C raises KeyboardInterrupt, so that `finally` is run."""
+    """Ctrl-C raises KeyboardInterrupt, also where a shell's `&` has switched it off, SIGTERM and SIGHUP SystemExit.
+
+    So that `finally` is run.
+    """
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
+    with _handled({signal.SIGINT: signal.default_int_handler, signal.SIGTERM: leave, signal.SIGHUP: leave}):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C does not keep the first from ending everything."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+def _handled(handlers: Mapping[signal.Signals, _Handler]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
@@ -199,6 +199,7 @@ def _end_with(parent: int, number: signal.Signals) -> Callable[[], None] | None:
 
     def ask() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, number)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Flower's processes end themselves by it; it may be ignored here
         if os.getppid() != parent:  # it has died in between
             os._exit(1)
 

@@ -68,7 +68,7 @@ class Checked:
 def check(serving: Serving) -> Checked:
     """Refuse what cannot be served, and say what is served."""
     check_flower()
-    name = _check_app(serving.app)
+    name = _check_app(serving)
     if not serving.proxy and not serving.address.is_loopback:
         raise ConfigError(
             f"--no-proxy keeps the SuperLink on loopback, and --address is {serving.address}; use 127.0.0.1:PORT"
@@ -98,6 +98,7 @@ def check(serving: Serving) -> Checked:
 
 def serve(serving: Serving) -> int:
     """Start everything, run the app, stop everything; 0 if the run completed."""
+    _check_app(serving)  # before a directory is made
     with _locked(serving.home), ended_by_signals():
         mark = str(serving.home)
         end_left_over(mark)  # of a `serve` that was killed
@@ -120,6 +121,7 @@ def serve(serving: Serving) -> int:
             processes.end()
 
 
+<<<<<<< HEAD
 def simulate(app: Path, home: Path, run_config: str, nodes: int | None) -> int:
     """Run an app in Flower's simulation on this machine, with as many nodes as it has clients; 0 if it completed."""
     with _locked(home), ended_by_signals():
@@ -151,6 +153,12 @@ def _config(app: Path) -> dict[str, object]:
 
 
 def _check_app(app: Path) -> str:
+=======
+def _check_app(serving: Serving) -> str:
+    app = serving.app
+    if serving.home.resolve().is_relative_to(app):
+        raise ConfigError(f"--home {serving.home} must not be in APP, whose files go to every site; choose another")
+>>>>>>> flower-cli
     file = app / "pyproject.toml"
     remedy = "make an app with scarlet flower new DIR"
     if not file.is_file():
@@ -288,7 +296,10 @@ def _stop_unfinished(processes: Processes, control: Control) -> None:
     """Stop the runs of a `serve` that was killed: the SuperLink would start them again, beside the new one."""
     for run in control.runs():
         if not run.finished:
-            _flwr(processes, "stop", str(run.number), _NAME)
+            code, printed = processes.run([program("flwr"), "stop", str(run.number), _NAME])
+            # A run whose process is gone may fail by itself in between, and cannot be stopped then.
+            if code != 0 and not next(now.finished for now in control.runs() if now.number == run.number):
+                raise FlowerError(f"flwr stop {run.number} failed: {' '.join(printed.split()) or 'no output'}")
 
 
 def _register(processes: Processes, control: Control, checked: Checked) -> None:
