@@ -45,9 +45,10 @@ class SimulateOptions:
     """The options of `scarlet flower simulate`."""
 
     nodes: Annotated[int | None, Doc("nodes to simulate (default: as many as the app has clients)")] = None
-    home: Annotated[Path, Doc("directory of this command: the SuperLink's database, logs, configuration")] = Path(
-        "flower-simulation"
-    )
+    home: Annotated[
+        Path | None,
+        Doc("directory of this command: database, logs, configuration (default: APP-simulation, beside APP)"),
+    ] = None
     run_config: Annotated[
         str | None, Doc("options of the app to change, such as 'rounds=5 seed=1' (default: none)")
     ] = None
@@ -143,13 +144,14 @@ def _simulate(argv: Sequence[str]) -> int:
         "the run completed."
     )
     words, options = _parsed("scarlet flower simulate APP", about, SimulateOptions, argv)
-    app = Path(_one(words, "simulate", "APP, the directory of an app")).absolute()
+    app = Path(_one(words, "simulate", "APP, the directory of an app")).resolve()
+    home = _absolute(options.home) or app.with_name(f"{app.name}-simulation")
     from scarlet.flower.version import check_flower
 
     check_flower()
     from scarlet.flower.superlink import simulate
 
-    return simulate(app, options.home.absolute(), options.run_config or "", options.nodes)
+    return simulate(app, home, options.run_config or "", options.nodes)
 
 
 def _keys(argv: Sequence[str]) -> int:
