@@ -32,7 +32,7 @@ def network() -> nn.Module:
 
 
 sites = [scarlet.Site(train=Digits(first, first + 200), test=Digits(1000, 1200)) for first in range(0, 1000, 200)]
-config = scarlet.Config(rounds=12, lr=0.002, distil_lr=0.002)
+config = scarlet.Config(rounds=15, lr=0.002, distil_lr=0.002)
 options = {"model": network, "augment": jitter, "optimizer": torch.optim.AdamW}
 result = scarlet.run(scarlet.ScarletConfig(), config, sites=sites, public=Digits(1200, 1797), **options)
 print(f"server {result.summary['server_accuracy']:.3f}, clients {result.summary['client_accuracy']:.3f}")

@@ -27,7 +27,7 @@ def make_folders(root: Path) -> None:
 root = Path(sys.argv[1] if len(sys.argv) > 1 else mkdtemp())
 if not (root / "private").exists():
     make_folders(root)
-config = scarlet.Config(private=f"folder:{root / 'private'}", public=f"folder:{root / 'public'}", rounds=12)
+config = scarlet.Config(private=f"folder:{root / 'private'}", public=f"folder:{root / 'public'}", rounds=20)
 result = scarlet.run(scarlet.ScarletConfig(), config, out=root / "run")
 print(f"server {result.summary['server_accuracy']:.3f}, clients {result.summary['client_accuracy']:.3f}")
 print(f"scarlet predict {root / 'run'} {next((root / 'public').iterdir())}")
