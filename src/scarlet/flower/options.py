@@ -121,7 +121,7 @@ class Place:
         if not isinstance(number, int):
             raise ConfigError("client must be the number of this site's client; start the node with client=N")
         if simulated:
-            return Place(number, None, options.flower.out.absolute() / "clients" / str(number))
+            return Place(number, None, options.flower.out.absolute() / "nodes" / str(number))
         if not given.get("data_path") or not given.get("state_dir"):
             raise ConfigError("data-path and state-dir must be given to a node; use 'scarlet flower join'")
         known = {field: given[field] for field in ("public_path", "policy", "device") if given.get(field)}

@@ -66,7 +66,8 @@ def serve(grid: Grid, options: AppOptions, given: Given) -> Result | None:
     transport = partial(
         FlowerTransport,
         grid=grid,
-        enough=min(nodes, config.clients),
+        expected=min(nodes, config.clients),
+        least=config.min_answers,
         patience=options.flower.wait_seconds,
         tell=_recorder(out / "nodes.jsonl", lines),
     )

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import lru_cache
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
@@ -180,19 +179,8 @@ def _client_setup(here: _Here, agreement: Agreement) -> tuple[Federation, Client
     return federation, setup
 
 
-@lru_cache(maxsize=1)  # the actors of a simulation serve many clients, one after another
-def _shared(options: _Hashable, given: Given, agreement: Agreement) -> tuple[Federation, ClientSetup]:
-    return _prepared(options.it, given, agreement)
-
-
-@dataclass(frozen=True)
-class _Hashable:
-    """Options as a key: equal where all of them are."""
-
-    it: AppOptions
-
-    def __hash__(self) -> int:
-        return hash(repr(self.it))
+# The processes of a simulation serve many clients, one after another: the federation of the last agreement is kept.
+_kept: dict[bytes, tuple[Federation, ClientSetup]] = {}
 
 
 def _federation(
@@ -201,7 +189,10 @@ def _federation(
     if not options.remote:
         if place.data is not None:
             raise Refusal("options cannot be used", "this site has data, and the app says private = a dataset's name")
-        return _shared(_Hashable(options), given, agreement)
+        if agreement.digest not in _kept:
+            _kept.clear()
+            _kept[agreement.digest] = _prepared(options, given, agreement)
+        return _kept[agreement.digest]
     if place.data is None:
         raise Refusal("options cannot be used", "private = 'sites' needs nodes with a data-path; simulate a dataset")
     try:

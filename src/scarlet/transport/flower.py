@@ -25,6 +25,7 @@ from scarlet.wire import frame
 RECORD = "scarlet"  # the one record of a message
 _POLL = 0.2  # seconds between two looks for replies
 _LONGEST = 12 * 3600.0  # seconds that a message without a deadline is valid
+_GREET_AGAIN = 30.0  # seconds after which a node that could not be reached is sent another hello
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class FlowerTransport:
     A node says with its first hello which client it is, and from then on that number is bound to its public key. Only
     where keys are not registered, as in a trial without authentication, another node may take the place of one that
     is gone, because such a node has a new key each time it is started.
+
+    The first round waits for the `expected` nodes, and later ones for `least`, both for at most `patience` seconds.
     """
 
     def __init__(
@@ -63,15 +66,16 @@ class FlowerTransport:
         *,
         saved: States | None = None,
         grid: Grid,
-        enough: int,
+        expected: int,
+        least: int,
         patience: float,
         tell: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self._agreement, self._grid, self._tell = setup.agreement, grid, tell
-        self._enough, self._patience = enough, patience  # nodes to wait for, and for how many seconds
+        self._wanted, self._least, self._patience = expected, least, patience
         self._bound = {number: _restored(arrays) for number, arrays in (saved or {}).items()}
         self._names: dict[int, str] = {}  # node id -> its name
-        self._greeted: set[int] = set()  # ids of the nodes that are online and were sent a hello
+        self._greeted: dict[int, float] = {}  # id of a node that is online -> until when its hello is not repeated
         self._hellos: dict[str, Any] = {}  # message id -> the node that has not answered the hello yet
         self._up = self._down = self._round = 0
 
@@ -79,8 +83,8 @@ class FlowerTransport:
         until = time.monotonic() + self._patience
         while True:
             online = self._look_around()
-            if len(online) >= self._enough or (online and time.monotonic() > until):
-                self._enough = 1  # a run waits for all that it expects once, and then goes on with those that are there
+            if len(online) >= self._wanted or (online and time.monotonic() > until):
+                self._wanted = self._least  # a run waits once for all nodes, and later for as many as it needs
                 return online
             if time.monotonic() > until:
                 raise ScarletError(
@@ -126,16 +130,18 @@ class FlowerTransport:
     def _look_around(self) -> list[int]:
         """Greet the nodes that are new, hear those that answer, and name the clients that are online."""
         nodes = {node.node_id: node for node in self._grid.get_nodes()}
-        if new := [node for number, node in nodes.items() if number not in self._greeted]:
+        now = time.monotonic()
+        if new := [node for number, node in nodes.items() if self._greeted.get(number, 0) <= now]:
             hello = Hello(self._agreement, version("scarlet-fl")).values()
             messages = [self._message(node.node_id, f"query.{HELLO}", hello, _LONGEST) for node in new]
             self._hellos |= dict(zip(self._grid.push_messages(messages), new, strict=True))
-            self._greeted |= {node.node_id for node in new}
+            self._greeted |= {node.node_id: math.inf for node in new}
             self._names |= {node.node_id: _name(node) for node in new}
         if self._hellos:
             for reply in self._grid.pull_messages(list(self._hellos)):
                 self._hear(self._hellos.pop(reply.metadata.reply_to_message_id), reply, nodes)
-        self._greeted &= nodes.keys()  # a node is greeted again when it is back: it may have lost or changed anything
+        # A node is greeted again when it is back: it may have lost or changed anything.
+        self._greeted = {number: until for number, until in self._greeted.items() if number in nodes}
         for number, bound in self._bound.items():
             if bound.node is not None and bound.node not in self._greeted:
                 self._report(number, "offline")
@@ -149,7 +155,7 @@ class FlowerTransport:
             said = _read(reply)
         except _FlowerFault as fault:
             self._tell(Event(self._round, name, None, f"did not answer the hello: {fault}"))
-            self._greeted.discard(node.node_id)
+            self._greeted[node.node_id] = time.monotonic() + _GREET_AGAIN
             return
         except MessageError:
             said = Reply(code="message cannot be read")
