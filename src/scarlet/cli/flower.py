@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 HELP = """usage: scarlet flower COMMAND [options]
 
-The same federation across real machines, on Flower: a server, and a node at each
-site.
+The same federation across real machines, on Flower: a server, and a node for
+each site.
 
   new       write an app, which says what is run: scarlet flower new DIR
   keys      make certificates for a trial: scarlet flower keys DIR --address HOST

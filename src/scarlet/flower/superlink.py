@@ -123,8 +123,6 @@ def serve(serving: Serving) -> int:
 
 def _check_app(serving: Serving) -> str:
     app = serving.app
-    if serving.home.resolve().is_relative_to(app):
-        raise ConfigError(f"--home {serving.home} must not be in APP, whose files go to every site; choose another")
     file = app / "pyproject.toml"
     remedy = "make an app with scarlet flower new DIR"
     if not file.is_file():
@@ -136,6 +134,8 @@ def _check_app(serving: Serving) -> str:
     tool = content.get("tool", {})
     if not isinstance(tool, dict) or "app" not in tool.get("flwr", {}):
         raise ConfigError(f"APP must be the directory of a Flower app, and {file} has no [tool.flwr.app]; {remedy}")
+    if serving.home.resolve().is_relative_to(app):
+        raise ConfigError(f"--home {serving.home} must not be in APP, whose files go to every site; choose another")
     return str(content.get("project", {}).get("name", "no name"))
 
 
