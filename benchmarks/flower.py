@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -25,7 +24,6 @@ _ENVIRONMENT = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # without it Ray listens on all addresses, on Linux as well
 }
-_FLOWERS_OWN = ("rich", "packaging")  # flwr requires older versions than our constraints
 _INSTALL_SECONDS, _RUN_SECONDS = 1800, 600  # a simulation does not end by itself when its runtime crashes
 
 
@@ -46,8 +44,7 @@ def environment(folder: Path) -> Path:
     if mark.exists():
         return python
     _call([sys.executable, "-m", "venv", folder], _INSTALL_SECONDS, "cannot be installed")
-    constraints = folder / "constraints.txt"
-    constraints.write_text(_without((_SOURCE / "constraints.txt").read_text(), _FLOWERS_OWN))
+    constraints = _SOURCE / "constraints.txt"
     pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", constraints)
     _call((*pip, *PACKAGES, _SOURCE), _INSTALL_SECONDS, "cannot be installed")
     mark.touch()
@@ -78,10 +75,6 @@ def flower(python: Path, config: Config) -> list[Timing]:
     if missing:
         raise FlowerError(f"flower lost clients: {missing[0]} of {config.clients} answered a round")
     return [Timing(each["seconds"], each["compute"]) for each in rounds[WARM_UP:]]
-
-
-def _without(constraints: str, names: Sequence[str]) -> str:
-    return "".join(line for line in constraints.splitlines(True) if re.split(r"[=<>]", line)[0] not in names)
 
 
 def _call(command: Sequence[str | Path], seconds: float, wrong: str, home: str | None = None) -> None:

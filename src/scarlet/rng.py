@@ -11,6 +11,18 @@ from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random.bit_generator import ISeedSequence
+
+
+class _Key(ISeedSequence):
+    """Gives Philox its key. Philox(key=...) does the same, but first reads entropy of the system that it never uses."""
+
+    def __init__(self, key: bytes) -> None:
+        self._words = np.frombuffer(key, "<u8")
+
+    def generate_state(self, n_words: int, dtype: npt.DTypeLike = np.uint64) -> npt.NDArray[np.uint64]:
+        assert n_words == 2
+        return self._words
 
 
 def stream(
@@ -19,7 +31,7 @@ def stream(
     """The generator named (seed, role, client, round, attempt, purpose): Philox under a BLAKE2b key of the name."""
     name = f"{seed}/{role}/{client}/{round}/{attempt}/{purpose}"
     key = blake2b(name.encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
+    return np.random.Generator(np.random.Philox(_Key(key)))  # type: ignore[arg-type]  # the stub knows no ISeedSequence
 
 
 def draw(rng: np.random.Generator, population: int, size: int) -> npt.NDArray[np.int64]:

@@ -28,6 +28,7 @@ TINY = Config(
     distil_epochs=3,
     batch_size=10,
     codec="reference",
+    model="mlp",
     workers=1,
 )
 

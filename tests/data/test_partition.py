@@ -27,11 +27,11 @@ def one_by_one(labels: Integers, clients: int, alpha: float, rng: np.random.Gene
     counts = np.zeros((clients, len(left)), np.int64)
     for client in range(clients):
         prior = rng.dirichlet([alpha] * len(left))
-        for _ in range(size):
-            weight = np.where(left > 0, prior, 0.0)
-            if weight.sum() == 0:
-                weight = (left > 0).astype(float)
-            label = rng.choice(len(left), p=weight / weight.sum())
+        for draw in rng.random(size):
+            until = np.cumsum(np.where(left > 0, prior, 0.0))
+            if until[-1] == 0:
+                until = np.cumsum(left > 0)
+            label = np.searchsorted(until, draw * until[-1], side="right")
             left[label] -= 1
             counts[client, label] += 1
     return counts

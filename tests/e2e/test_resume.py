@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("resume")  # its fixtures are made once, in
 
 OPTIONS = [
     *("--rounds", "12", "--clients", "6", "--samples-per-client", "60", "--test-per-client", "20", "--workers", "2"),
-    *("--public-size", "400", "--public-per-round", "60"),
+    *("--public-size", "400", "--public-per-round", "60", "--local-epochs", "1", "--distil-epochs", "1"),
     *("--participation", "0.7", "--dropout", "0.2", "--cache-duration", "4"),
     *("--model", "cnn,mlp", "--momentum", "0.9", "--lr", "0.02", "--distil-lr", "0.02", "--wipe", "0.1"),
 ]
@@ -106,7 +106,7 @@ def test_a_full_disk_ends_the_run_with_one_line_and_the_run_can_go_on(
 def test_a_comparison_that_was_cut_off_is_finished(tmp_path: Path) -> None:
     options = [
         *("--rounds", "2", "--clients", "4", "--samples-per-client", "50", "--test-per-client", "10"),
-        *("--workers", "1"),
+        *("--public-size", "60", "--public-per-round", "20", "--workers", "1"),
     ]
     out = tmp_path / "comparison"
     assert main(["compare", "scarlet", "dsfl", "--seeds", "0,1", *options, "--out", str(out)]) == 0

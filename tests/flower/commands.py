@@ -37,9 +37,9 @@ class Command:
     def output(self) -> str:
         return self.log.read_text()
 
-    def wait_for(self, text: str) -> None:
+    def wait_for(self, text: str, limit: float = LIMIT) -> None:
         """Return when the output has a text."""
-        wait_until(lambda: text in self.output or self._process.poll() is not None, f"{text!r} in {self.log}")
+        wait_until(lambda: text in self.output or self._process.poll() is not None, f"{text!r} in {self.log}", limit)
         assert text in self.output, self.output
 
     def end(self, number: signal.Signals) -> int:
@@ -47,8 +47,8 @@ class Command:
         self._process.send_signal(number)
         return self.wait()
 
-    def wait(self) -> int:
-        return self._process.wait(LIMIT)
+    def wait(self, limit: float = LIMIT) -> int:
+        return self._process.wait(limit)
 
     def clear(self) -> None:
         """End it if it still runs; it ends what it has started."""
@@ -69,9 +69,9 @@ def run(log: Path, *arguments: object) -> tuple[int, str]:
         command.clear()
 
 
-def wait_until(true: Callable[[], bool], what: str) -> None:
+def wait_until(true: Callable[[], bool], what: str, limit: float = LIMIT) -> None:
     """Return as soon as something is true."""
-    until = time.monotonic() + LIMIT
+    until = time.monotonic() + limit
     while not true():
         assert time.monotonic() < until, f"still not there: {what}"
         time.sleep(0.05)

@@ -12,8 +12,6 @@ from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("flwr")
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, HEARTBEAT_PATIENCE
 from flwr.proto.control_pb2 import ListNodesRequest
 from flwr.supercore.control import ControlHttpClient

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr")
 from scarlet.cli.main import main
 from scarlet.flower import keys as keys_module
 from scarlet.flower import superlink, version

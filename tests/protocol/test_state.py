@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -81,10 +82,15 @@ class Everything:
     fields: Values
 
 
+@cache  # to make a strategy anew for each array takes longer than to draw the array
+def arrays_like(kind: type, shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
+    return hnp.arrays(kind, shape)
+
+
 def arrays(*kinds: type) -> st.SearchStrategy[Any]:
     """Arrays of any shape, empty ones and scalars too."""
     shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
-    return st.sampled_from(kinds).flatmap(lambda kind: hnp.arrays(kind, shapes))
+    return st.tuples(st.sampled_from(kinds), shapes).flatmap(lambda which: arrays_like(*which))
 
 
 values, indices, masks = arrays(np.float32), arrays(np.int64), arrays(np.bool_)

@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import plotly.graph_objects as go
 import pytest
 from plotly.offline import get_plotlyjs
 
@@ -165,6 +166,27 @@ def test_partition_figure_is_inlined_without_its_xml_declaration(tmp_path: Path)
     page = written(tmp_path / "report.html", [run("scarlet", 0, [0.5])], partition_svg=svg)
     assert '<div class="partition"><svg width="9pt">' in page
     assert "<?xml" not in page
+
+
+def test_every_property_of_every_figure_is_one_that_plotly_knows(tmp_path: Path) -> None:
+    cheap, alone, *seeds = (run(method, 0, [0.5, None, 0.6]) for method in ("dsfl", "individual", "scarlet", "scarlet"))
+    seeds[1] = run("scarlet", 1, [0.4, 0.5, 0.7])
+    cheap, alone = (
+        dataclasses.replace(
+            each, records=[dataclasses.replace(line, cumulative_bytes=factor * line.round) for line in each.records]
+        )
+        for each, factor in ((cheap, 1_000), (alone, 0))
+    )
+    page = written(tmp_path / "report.html", [*seeds, cheap, alone])
+    found, decoder = 0, json.JSONDecoder()
+    for match in re.finditer(r'Plotly\.newPlot\(\s*"[^"]*",\s*', page):
+        data, end = decoder.raw_decode(page, match.end())
+        layout, _ = decoder.raw_decode(page, page.index("{", end))
+        checked = go.Figure({"data": data, "layout": {"template": "none", **layout}})  # raises for any other
+        assert [trace.to_plotly_json() for trace in checked.data] == data
+        found += 1
+    assert found == 16
+    assert "logarithmic" in page and '"fill":"toself"' in page and "0 MB: " in page
 
 
 def test_plotly_is_in_the_page_once_and_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`scarlet flower new|keys|site-key|serve|join`: the federation across machines, on Flower."""
+"""`scarlet flower new|simulate|keys|site-key|serve|join`: the federation across machines, on Flower."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ The same federation across real machines, on Flower: a server, and a node for
 each site.
 
   new       write an app, which says what is run: scarlet flower new DIR
+  simulate  run an app in Flower's simulation, on this machine: simulate APP
   keys      make trial certificates: scarlet flower keys DIR --address HOST
   site-key  make a site's own key, on the site: scarlet flower site-key FILE
   serve     run an app, on the server: scarlet flower serve APP --keys DIR ...
@@ -36,6 +37,20 @@ class NewOptions:
     method: Annotated[str, Doc("method of the federation")] = "scarlet"
     trial: Annotated[
         int | None, Doc("write the embedded data for so many sites into DIR/data, for a trial (default: no data)")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class SimulateOptions:
+    """The options of `scarlet flower simulate`."""
+
+    nodes: Annotated[int | None, Doc("nodes to simulate (default: as many as the app has clients)")] = None
+    home: Annotated[
+        Path | None,
+        Doc("directory of this command: database, logs, configuration (default: APP-simulation, beside APP)"),
+    ] = None
+    run_config: Annotated[
+        str | None, Doc("options of the app to change, such as 'rounds=5 seed=1' (default: none)")
     ] = None
 
 
@@ -121,6 +136,22 @@ def _new(argv: Sequence[str]) -> int:
         new_trial(directory, options.method, options.trial)
     print(f"{directory / 'pyproject.toml'}: the options; {directory / 'federation'}: the apps of server and clients")
     return 0
+
+
+def _simulate(argv: Sequence[str]) -> int:
+    about = (
+        "Run APP in Flower's simulation (Ray) on this machine. The command ends with the run; the exit code is 0 if "
+        "the run completed."
+    )
+    words, options = _parsed("scarlet flower simulate APP", about, SimulateOptions, argv)
+    app = Path(_one(words, "simulate", "APP, the directory of an app")).resolve()
+    home = _absolute(options.home) or app.with_name(f"{app.name}-simulation")
+    from scarlet.flower.version import check_flower
+
+    check_flower()
+    from scarlet.flower.superlink import simulate
+
+    return simulate(app, home, options.run_config or "", options.nodes)
 
 
 def _keys(argv: Sequence[str]) -> int:
@@ -236,6 +267,7 @@ def _join(argv: Sequence[str]) -> int:
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "new": _new,
+    "simulate": _simulate,
     "keys": _keys,
     "site-key": _site_key,
     "serve": _serve,

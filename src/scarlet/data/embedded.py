@@ -6,6 +6,7 @@ Their files are read directly: importing the packages takes seconds, reading tak
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -126,8 +127,9 @@ def _packaged(module: str, package: str, file: str) -> Path:
     )
 
 
+@lru_cache(maxsize=2)
 def _table(path: Path, rows: int, columns: int, *, most: int) -> Pixels:
-    """A gzipped table of whole numbers from 0 to `most`."""
+    """A gzipped table of whole numbers from 0 to `most`; it stays in memory, for the training and the test part."""
     remedy = "reinstall the package that it is part of"
     try:
         table = np.loadtxt(path, np.int64, delimiter=",", ndmin=2)
@@ -135,4 +137,6 @@ def _table(path: Path, rows: int, columns: int, *, most: int) -> Pixels:
         raise DataError(f"{path} cannot be read ({type(error).__name__}); {remedy}") from error
     if table.shape != (rows, columns) or table.min() < 0 or table.max() > most:
         raise DataError(f"{path} is not a table of {rows} x {columns} numbers from 0 to {most}; {remedy}")
-    return table.astype(np.uint8)
+    small = table.astype(np.uint8)
+    small.setflags(write=False)
+    return small

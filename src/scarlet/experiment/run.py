@@ -106,9 +106,10 @@ def run_with(
         wire = codec(config.codec, built, setup.agreement)
         taught = learner if built.server_learns else None
         server = Server(built, setup.agreement, wire, Ledger(), taught, federation.participation)
-        expected = estimate(built, federation, setup)
-        for watcher in watchers:
-            watcher.start(flat, federation, expected)
+        if watchers:  # an estimate trains a few steps, and nobody else wants to know it
+            expected = estimate(built, federation, setup)
+            for watcher in watchers:
+                watcher.start(flat, federation, expected)
         checkpoints: Checkpoints | None = None
         saved: Checkpoint | None = None
         if directory is not None and config.checkpoint_every:

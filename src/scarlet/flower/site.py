@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -255,7 +256,7 @@ class _Audit:
     """The audit log of a site, append-only: what came in and what went out, never what it said."""
 
     def __init__(self, place: Place, ask: Ask) -> None:
-        self._path, self._ask = place.state / "audit.jsonl", ask
+        self._path, self._ask, self._began = place.state / "audit.jsonl", ask, time.monotonic()
 
     def write(self, messages: tuple[bytes, ...], code: Code | None = None) -> None:
         """Append a line, which is on disk when this returns."""
@@ -265,6 +266,7 @@ class _Audit:
             "experiment": self._ask.agreement.digest.hex(),
             "round": number,
             "attempt": attempt,
+            "seconds": round(time.monotonic() - self._began, 3),
             "bytes_received": len(self._ask.downlink),
             "bytes_sent": sum(map(len, messages)),
             "reply": blake2b(b"".join(messages), digest_size=16).hexdigest() if messages else None,

@@ -68,7 +68,7 @@ class Checked:
 def check(serving: Serving) -> Checked:
     """Refuse what cannot be served, and say what is served."""
     check_flower()
-    name = _check_app(serving)
+    name = _check_app(serving.app, serving.home)
     if not serving.proxy and not serving.address.is_loopback:
         raise ConfigError(
             f"--no-proxy keeps the SuperLink on loopback, and --address is {serving.address}; use 127.0.0.1:PORT"
@@ -98,7 +98,7 @@ def check(serving: Serving) -> Checked:
 
 def serve(serving: Serving) -> int:
     """Start everything, run the app, stop everything; 0 if the run completed."""
-    _check_app(serving)  # before a directory is made
+    _check_app(serving.app, serving.home)  # before a directory is made
     with _locked(serving.home), ended_by_signals():
         mark = str(serving.home)
         end_left_over(mark)  # of a `serve` that was killed
@@ -121,8 +121,37 @@ def serve(serving: Serving) -> int:
             processes.end()
 
 
-def _check_app(serving: Serving) -> str:
-    app = serving.app
+def simulate(app: Path, home: Path, run_config: str, nodes: int | None) -> int:
+    """Run an app in Flower's simulation on this machine, with as many nodes as it has clients; 0 if it completed."""
+    _check_app(app, home)
+    with _locked(home), ended_by_signals():
+        mark = str(home)
+        end_left_over(mark)
+        clients = _config(app).get("clients") if nodes is None else nodes
+        if not isinstance(clients, int) or clients < 1:
+            raise ConfigError(f"--nodes must be 1 or more, as many as the app has clients, got {clients}")
+        port = free_port()
+        # Without this variable Ray listens on all addresses, on Linux as well.
+        ray = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+        processes = Processes(mark, environment(mark, _flower_home(home, port, None)) | ray)
+        serving = Serving(app, Address("127.0.0.1", port), None, None, home, run_config, proxy=False)
+        try:
+            link = _start_superlink(processes, serving, port, None, "--simulation")
+            with _control(port, None) as control:
+                _stop_unfinished(processes, control)
+                return _run(processes, control, link, serving, "--federation-config", f"num-supernodes={clients}")
+        finally:
+            processes.end()
+
+
+def _config(app: Path) -> dict[str, object]:
+    """The options in an app."""
+    table = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    found: dict[str, object] = table.get("config", {})
+    return found
+
+
+def _check_app(app: Path, home: Path) -> str:
     file = app / "pyproject.toml"
     remedy = "make an app with scarlet flower new DIR"
     if not file.is_file():
@@ -134,8 +163,8 @@ def _check_app(serving: Serving) -> str:
     tool = content.get("tool", {})
     if not isinstance(tool, dict) or "app" not in tool.get("flwr", {}):
         raise ConfigError(f"APP must be the directory of a Flower app, and {file} has no [tool.flwr.app]; {remedy}")
-    if serving.home.resolve().is_relative_to(app):
-        raise ConfigError(f"--home {serving.home} must not be in APP, whose files go to every site; choose another")
+    if home.resolve().is_relative_to(app):
+        raise ConfigError(f"--home {home} must not be in APP, whose files go to every site; choose another")
     return str(content.get("project", {}).get("name", "no name"))
 
 
@@ -195,8 +224,10 @@ def _toml(path: Path) -> str:
     return f'"{text}"'
 
 
-def _start_superlink(processes: Processes, serving: Serving, port: int, inner: Path | None) -> subprocess.Popen[str]:
-    command = [program("flower-superlink"), "--host", "127.0.0.1", "--port", str(port)]
+def _start_superlink(
+    processes: Processes, serving: Serving, port: int, inner: Path | None, *more: str
+) -> subprocess.Popen[str]:
+    command = [program("flower-superlink"), "--host", "127.0.0.1", "--port", str(port), *more]
     command += ["--database", str(serving.home / "superlink.db"), "--disable-runtime-dependency-installation"]
     if inner is None:
         command += ["--insecure"]
@@ -290,8 +321,8 @@ def _flwr(processes: Processes, *arguments: str) -> None:
         raise FlowerError(f"flwr {' '.join(map(quote, arguments))} failed: {last}")
 
 
-def _run(processes: Processes, control: Control, link: subprocess.Popen[str], serving: Serving) -> int:
-    command = [program("flwr"), "run", str(serving.app), _NAME, "--stream"]
+def _run(processes: Processes, control: Control, link: subprocess.Popen[str], serving: Serving, *more: str) -> int:
+    command = [program("flwr"), "run", str(serving.app), _NAME, "--stream", *more]
     if serving.run_config:
         command += ["--run-config", serving.run_config]
     numbers: list[int] = []

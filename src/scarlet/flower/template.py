@@ -51,6 +51,7 @@ packages = ["federation"]
 
 [tool.flwr.app]
 publisher = "scarlet"
+fab-include = ["federation/**/*.py"]  # what goes to every site: code, and no data or results that lie beside it
 
 [tool.flwr.app.components]
 serverapp = "federation.server_app:app"
@@ -78,7 +79,6 @@ def new_trial(directory: Path, method: str, sites: int) -> None:
             "classes": 10,
             "model": "cnn",
             "clients": sites,
-            "out": (directory / "run").absolute(),
         },
     )
     from scarlet.experiment.federation import prepare  # loads torch
@@ -88,7 +88,7 @@ def new_trial(directory: Path, method: str, sites: int) -> None:
 
 def new_app(directory: Path, method: str = "scarlet", values: Mapping[str, object] | None = None) -> None:
     """Write an app for a method into a new directory, with these values of options."""
-    values = {"deadline": _DEADLINE, **(values or {})}
+    values = {"deadline": _DEADLINE, "out": (directory / "run").absolute(), **(values or {})}
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConfigError(f"DIR must be new or empty, and {directory} is not; choose another name")
     table = "\n".join(_options(method, values)) + "\n"

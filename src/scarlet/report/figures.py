@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
-import plotly.graph_objects as go
 import plotly.io
 
 from scarlet.errors import ConfigError
@@ -16,6 +16,10 @@ from scarlet.report.curves import Curve, Floats, Integers, curve
 from scarlet.report.panels import Panel
 from scarlet.report.summary import last_rounds, over_seeds
 from scarlet.report.variants import Variant
+
+# A trace or a layout as plotly.js reads it. Plotly's own classes check each property again for every plot, which takes
+# most of the time of a page; what is written here is checked by a test.
+Drawn: TypeAlias = dict[str, Any]
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; grey stands for their black and yellow,
 # which vanish on a dark or a light page.
@@ -66,92 +70,95 @@ def draw(panel: Panel, variants: Sequence[Variant], name: str) -> str | None:
     # Where some methods send that much more than others, a linear axis would hide the others.
     logarithmic = panel.against == "megabytes" and widest > LOGARITHMIC_FROM * min(sent, default=widest)
     least = min(float(value) for drawn in curves for value in drawn.megabytes if value > 0) if logarithmic else 0.0
-    traces = []
+    traces: list[Drawn] = []
     for position, (variant, drawn, total) in enumerate(zip(variants, curves, totals, strict=True)):
         if panel.against == "megabytes" and total == 0 < widest:
             traces += _level(variant, position, panel, least, widest)
         else:
             traces += [*_band(drawn, position, panel), _line(variant, drawn, position, panel)]
-    figure = go.Figure(data=traces, layout=_layout(panel, logarithmic))
-    return str(plotly.io.to_html(figure, full_html=False, include_plotlyjs=False, div_id=name, config=CONFIG))
+    figure = {"data": traces, "layout": _layout(panel, logarithmic)}
+    options = {"full_html": False, "include_plotlyjs": False, "div_id": name, "config": CONFIG, "validate": False}
+    return str(plotly.io.to_html(figure, **options))
 
 
-def _line(variant: Variant, drawn: Curve, position: int, panel: Panel) -> go.Scatter:
+def _line(variant: Variant, drawn: Curve, position: int, panel: Panel) -> Drawn:
     stretches = drawn.stretches()
     # Without a marker, a point between two gaps would not be seen.
     marked = sum(map(len, stretches)) <= 30 or any(len(stretch) == 1 for stretch in stretches)
     place = "%{x:.3~f} MB, round %{customdata}" if panel.against == "megabytes" else "round %{x}"
-    return go.Scatter(
-        x=_join([_across(drawn, panel)[stretch] for stretch in stretches]),
-        y=_join([drawn.mean[stretch] / panel.unit for stretch in stretches]),
-        customdata=_join([drawn.rounds[stretch] for stretch in stretches]),
-        mode="lines+markers" if marked else "lines",
-        line={"color": stroke(position).colour, "dash": stroke(position).dash, "width": 2},
-        marker={"size": 5},
+    return {
+        "type": "scatter",
+        "x": _join([_across(drawn, panel)[stretch] for stretch in stretches]),
+        "y": _join([drawn.mean[stretch] / panel.unit for stretch in stretches]),
+        "customdata": _join([drawn.rounds[stretch] for stretch in stretches]),
+        "mode": "lines+markers" if marked else "lines",
+        "line": {"color": stroke(position).colour, "dash": stroke(position).dash, "width": 2},
+        "marker": {"size": 5},
         # Plotly reads some HTML in names.
-        name=escape(variant.name),
-        legendgroup=str(position),
-        hovertemplate=place + ": %{y:.3~f}",
-    )
+        "name": escape(variant.name),
+        "legendgroup": str(position),
+        "hovertemplate": place + ": %{y:.3~f}",
+    }
 
 
-def _band(drawn: Curve, position: int, panel: Panel) -> list[go.Scatter]:
+def _band(drawn: Curve, position: int, panel: Panel) -> list[Drawn]:
     """The spread over seeds, one closed shape for each stretch of the line: along its top and back along its bottom."""
     if np.array_equal(drawn.low, drawn.high, equal_nan=True):
         return []
     stretches, across = drawn.stretches(), _across(drawn, panel)
     return [
-        go.Scatter(
-            x=_join([across[np.append(stretch, stretch[::-1])] for stretch in stretches]),
-            y=_join([np.append(drawn.high[stretch], drawn.low[stretch][::-1]) / panel.unit for stretch in stretches]),
-            mode="lines",
-            line={"width": 0},
-            fill="toself",
-            fillcolor=stroke(position).band,
-            hoverinfo="skip",
-            legendgroup=str(position),
-        )
+        {
+            "type": "scatter",
+            "x": _join([across[np.append(stretch, stretch[::-1])] for stretch in stretches]),
+            "y": _join([np.append(drawn.high[part], drawn.low[part][::-1]) / panel.unit for part in stretches]),
+            "mode": "lines",
+            "line": {"width": 0},
+            "fill": "toself",
+            "fillcolor": stroke(position).band,
+            "hoverinfo": "skip",
+            "legendgroup": str(position),
+        }
     ]
 
 
-def _level(variant: Variant, position: int, panel: Panel, least: float, widest: float) -> list[go.Scatter]:
+def _level(variant: Variant, position: int, panel: Panel, least: float, widest: float) -> list[Drawn]:
     """A method that sends nothing has no place on a megabyte axis, so its last accuracy is drawn across."""
     reached = over_seeds(variant, lambda run: last_rounds(run, panel.quantity))
     if reached is None:
         return []
     return [
-        go.Scatter(
-            x=[least, widest],
-            y=[reached.mean, reached.mean],
-            mode="lines",
-            line={"color": stroke(position).colour, "dash": "dot", "width": 2},
-            name=escape(variant.name),
-            legendgroup=str(position),
-            hovertemplate="0 MB: %{y:.3~f}",
-        )
+        {
+            "type": "scatter",
+            "x": [least, widest],
+            "y": [reached.mean, reached.mean],
+            "mode": "lines",
+            "line": {"color": stroke(position).colour, "dash": "dot", "width": 2},
+            "name": escape(variant.name),
+            "legendgroup": str(position),
+            "hovertemplate": "0 MB: %{y:.3~f}",
+        }
     ]
 
 
-def _layout(panel: Panel, logarithmic: bool) -> go.Layout:
+def _layout(panel: Panel, logarithmic: bool) -> Drawn:
     axis = {"gridcolor": GRID, "zeroline": False, "automargin": True, "ticks": "outside", "tickcolor": GRID}
     by_round = panel.against == "round"
     across = "traffic so far (MB, logarithmic)" if logarithmic else "traffic so far (MB)"
     title = {"text": "round" if by_round else across, "standoff": 8, "font": {"size": 13}}
     scale = {"type": "log", "dtick": 1} if logarithmic else {"rangemode": "tozero"}
-    return go.Layout(
-        template="none",
-        showlegend=False,
-        height=270 if by_round else 380,
-        margin={"l": 8, "r": 12, "t": 28, "b": 8},
-        paper_bgcolor=CLEAR,
-        plot_bgcolor=CLEAR,
-        font={"family": "system-ui, sans-serif", "size": 13, "color": GREY},
-        hovermode="closest",
-        hoverlabel={"bgcolor": "#ffffff", "bordercolor": GREY, "font_color": "#1f2328", "namelength": -1},
-        modebar={"bgcolor": CLEAR, "color": GREY, "activecolor": COLOURS[0]},
-        xaxis={**axis, "title": title, **scale},
-        yaxis={**axis, "rangemode": "tozero" if panel.from_zero else "normal"},
-    )
+    return {
+        "showlegend": False,
+        "height": 270 if by_round else 380,
+        "margin": {"l": 8, "r": 12, "t": 28, "b": 8},
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": GREY},
+        "hovermode": "closest",
+        "hoverlabel": {"bgcolor": "#ffffff", "bordercolor": GREY, "font": {"color": "#1f2328"}, "namelength": -1},
+        "modebar": {"bgcolor": CLEAR, "color": GREY, "activecolor": COLOURS[0]},
+        "xaxis": {**axis, "title": title, **scale},
+        "yaxis": {**axis, "rangemode": "tozero" if panel.from_zero else "normal"},
+    }
 
 
 def _across(drawn: Curve, panel: Panel) -> Floats | Integers:
@@ -170,6 +177,8 @@ def _join(parts: Sequence[Floats | Integers]) -> list[float | None]:
 
 def write_cache_figure(hit_ratios: Sequence[tuple[int, Floats]], path: Path) -> None:
     """Write a page with the share of hits in each round, a line for each duration."""
+    import plotly.graph_objects as go
+
     figure = go.Figure(layout={"template": "plotly_white", "title": {"text": "Share of cache hits"}})
     for position, (duration, hit_ratio) in enumerate(hit_ratios):
         line = {"color": stroke(position).colour, "width": 1.2}

@@ -24,6 +24,7 @@ from scarlet.transport.client_runner import ClientRunner
 from scarlet.transport.client_setup import ClientSetup
 from scarlet.transport.transport import Failure, States
 
+PRELOADED = ["scarlet.transport.worker"]  # modules that the fork server loads, once for all workers
 _PIPE_HEAD = 4  # bytes before each object in a pipe, which say how long it is
 
 MakeRunner = Callable[..., ClientRunner]
@@ -42,7 +43,7 @@ class Worker:
         # A fork server that has torch loaded starts a worker in hundredths of a second, and unlike a plain fork it
         # does not inherit the parent's threads.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["scarlet.transport.worker"])
+        context.set_forkserver_preload([*PRELOADED, *_loaded_by_optimisers(setup)])
         self.connection, theirs = context.Pipe()
         # cloudpickle sends functions of a script or a notebook as they are, where pickle would send their names.
         arguments = theirs, cloudpickle.dumps(setup), data, saved, workers, runner
@@ -118,6 +119,13 @@ class Worker:
             f"worker process {self._process.pid} died with exit code {self._process.exitcode}; "
             "if memory ran out, use fewer --workers or --clients"
         )
+
+
+def _loaded_by_optimisers(setup: ClientSetup) -> list[str]:
+    """The optimisers of torch load its compiler, which takes two seconds; plain SGD needs none of them."""
+    trainings = [kind.training for kind in setup.kinds]
+    used = any(each.optimiser or each.schedule or each.momentum or each.weight_decay for each in trainings)
+    return ["torch._dynamo"] if used else []
 
 
 @contextmanager
