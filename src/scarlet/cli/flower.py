@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 HELP = """usage: scarlet flower COMMAND [options]
 
-The same federation across real machines, on Flower: a server, and a node at each
-site.
+The same federation across real machines, on Flower: a server, and a node for
+each site.
 
   new       write an app, which says what is run: scarlet flower new DIR
   simulate  run an app in Flower's simulation, on this machine: simulate APP
-  keys      make certificates for a trial: scarlet flower keys DIR --address HOST
+  keys      make trial certificates: scarlet flower keys DIR --address HOST
   site-key  make a site's own key, on the site: scarlet flower site-key FILE
   serve     run an app, on the server: scarlet flower serve APP --keys DIR ...
   join      take part, on a site: scarlet flower join --superlink HOST:PORT ...

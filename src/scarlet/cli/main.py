@@ -21,7 +21,7 @@ COMMANDS = {
     "predict": "class of images or arrays, by a run's model: scarlet predict RUN FILE...",
     "export": "write a run's model in the ONNX format: scarlet export RUN --onnx FILE",
     "data": "list, download or pack datasets: scarlet data list | get NAME | pack NAME",
-    "flower": "the same federation across machines: scarlet flower new | keys | site-key | serve | join",
+    "flower": "federations across machines: scarlet flower new | keys | site-key | serve | join",
 }
 
 HELP = """usage: scarlet COMMAND [options]
