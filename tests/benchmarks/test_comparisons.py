@@ -28,7 +28,7 @@ from benchmarks.server_step import (
 from benchmarks.timing import Comparison, Implementation, Timing, Unavailable
 from benchmarks.workloads import TRAINING
 
-from benchmarks import comparisons, flower, workloads
+from benchmarks import comparisons, workloads
 from scarlet import Config, DsflConfig, IndividualConfig, ScarletConfig, run
 from scarlet.protocol.agreement import Agreement
 
@@ -213,11 +213,6 @@ def test_flower_is_skipped_with_one_line_where_it_cannot_be_imported(
 def test_the_embedded_workload_is_the_default_config() -> None:
     config = {workload.name: workload for workload in TRAINING}["embedded"].at(None, 2)
     assert config == Config(rounds=3, workers=2)
-
-
-def test_flowers_constraints_are_ours_without_the_packages_that_it_pins() -> None:
-    text = "# What was tested\nrich==15.0.0\ntorch==2.13.0\npackaging==26.3\n"
-    assert flower._without(text, ("rich", "packaging")) == "# What was tested\ntorch==2.13.0\n"
 
 
 @pytest.mark.parametrize(
