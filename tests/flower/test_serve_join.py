@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from scarlet.flower import keys as keys_module
 from scarlet.flower import superlink, version
 from scarlet.flower.addresses import free_port
 from scarlet.flower.keys import make_server_keys, make_site_key
-from tests.flower.commands import APP, Command, children_of, is_alive, processes_of, run, wait_until, write_data
+from tests.flower.commands import APP, Command, processes_of, run, write_data
 from tests.flower.test_keys import at
 
 Start = Callable[..., Command]
@@ -43,36 +42,6 @@ def make_keys(folder: Path) -> None:
     make_server_keys(folder / "keys", ["127.0.0.1"], days=1)
     (folder / "sites").mkdir()
     make_site_key(folder / "site").rename(folder / "sites" / "site.pub")
-
-
-def test_after_kill_9_nothing_is_left_and_a_second_serve_goes_on_with_the_node_that_waits(
-    tmp_path: Path, start: Start
-) -> None:
-    make_keys(tmp_path)
-    data, public = write_data(tmp_path)
-    home, state, port = tmp_path / "home", tmp_path / "a state", free_port()
-    server = start("first.log", *serving(tmp_path, port, "wait"))
-    server.wait_for("to do: wait")
-    own = ["--client", 3, "--data", data, "--public", public, "--state", state, "--key", tmp_path / "site"]
-    node = start("join.log", "join", "--superlink", f"127.0.0.1:{port}", "--ca", tmp_path / "keys" / "ca.pem", *own)
-    node.wait_for("SuperNode ID")
-    assert "20 training samples of 4 classes" in node.output
-    assert "30 samples, fingerprint" in node.output
-
-    parts = children_of(server.pid)
-    assert len(parts) == 3  # SuperLink, nginx, flwr run
-    assert server.end(signal.SIGKILL) == -signal.SIGKILL
-    wait_until(lambda: not processes_of(home) and not any(map(is_alive, parts)), "the end of all of them")
-
-    again = start("second.log", *serving(tmp_path, port, "ask"))
-    assert again.wait() == 0, again.output
-    assert "supernode register" not in again.output  # it is in the database
-    assert f"'state-dir': '{state}'" in again.output
-    assert again.output.splitlines()[-1].endswith(": completed")
-    assert processes_of(home) == []
-
-    assert node.end(signal.SIGINT) == 130
-    assert processes_of(home, state / "flower") == []
 
 
 def test_a_run_that_fails_gives_exit_code_1_and_leaves_nothing(tmp_path: Path) -> None:

@@ -61,8 +61,9 @@ def _run_round(
     failures: Counter[str] = Counter()
     last: Failure | None = None
     for _ in range(ATTEMPTS):
+        available = transport.available()  # it may wait for clients, and that is no part of the time they have
         until = math.inf if deadline is None else time.monotonic() + deadline
-        downlinks = server.open_round(transport.available())
+        downlinks = server.open_round(available)
         asked |= set(downlinks)
         failed: set[int] = set()
         while downlinks and time.monotonic() < until:

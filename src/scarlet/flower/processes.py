@@ -40,8 +40,7 @@ def environment(mark: str, flower_home: Path) -> dict[str, str]:
     """The environment of everything that a command starts."""
     beside = str(Path(sys.executable).parent)  # flower-superexec is started by name, by SuperLink and SuperNode
     path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
-    poll = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}  # seconds; by default 1, in every message of every round
-    own = {_MARK: mark, **poll, "FLWR_HOME": str(flower_home), "PATH": path, "PYTHONUNBUFFERED": "1"}
+    own = {_MARK: mark, "FLWR_HOME": str(flower_home), "PATH": path, "PYTHONUNBUFFERED": "1"}
     return {**os.environ, **QUIET, **own}
 
 

@@ -36,7 +36,7 @@ class RoundLines:
         answered = sorted(number for number, columns in asked.items() if columns["uplink"].size)
         who = f"all {len(asked)}" if len(answered) == len(asked) else ", ".join(map(str, answered)) or "nobody"
         missing, self._missing = self._missing, {}
-        absent = "; ".join(f"{number}: {why}" for number, why in sorted(missing.items()))
+        absent = "; ".join(f"{number}: {why}" for number, why in sorted(missing.items()) if number not in answered)
         accuracy = "" if record.server_accuracy is None else f", server accuracy {record.server_accuracy:.3f}"
         up, down = record.uplink_bytes + record.uplink_frame_bytes, record.downlink_bytes + record.downlink_frame_bytes
         print(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
@@ -104,11 +105,14 @@ class FlowerTransport:
             asked[number] = self._message(bound.node, f"train.{ROUND}", content, min(left, _LONGEST))
             self._down += _size(asked[number]) - len(data)
         waiting = dict(zip(self._grid.push_messages(asked.values()), asked, strict=True))
-        while waiting and time.monotonic() < until:
+        while waiting:
+            over = time.monotonic() >= until  # looked up first, so that what came in time is always taken
             for reply in self._grid.pull_messages(list(waiting)):
                 number = waiting.pop(reply.metadata.reply_to_message_id)
                 for answer in self._answers(number, reply):
                     yield number, answer
+            if over:
+                break
             if waiting:
                 time.sleep(_POLL)
         for number in waiting.values():
@@ -228,7 +232,8 @@ class _FlowerFault(Exception):
 
 def _read(reply: Message) -> Reply:
     if reply.has_error():
-        raise _FlowerFault(f"Flower reports error {reply.error.code}")  # its text may be of the site
+        # Flower's own text may be of the site, and would make a reason of its own of every message.
+        raise _FlowerFault("node unavailable" if reply.error.code == ErrorCode.NODE_UNAVAILABLE else "no reply")
     record = reply.content.config_records.get(RECORD)
     if record is None:
         raise MessageError("a site's message has no record of scarlet")
