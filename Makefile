@@ -15,7 +15,7 @@ test: .venv/installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -q --ignore tests/flower
 
 test-flower: .venv/installed-flower
-	$(BIN)/python -m pytest -q tests/flower
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/flower
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .

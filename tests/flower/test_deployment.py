@@ -19,6 +19,7 @@ from scarlet.flower.addresses import free_port
 from scarlet.flower.site_data import read_site, read_test
 from tests.flower.commands import Command, children_of, is_alive, processes_of, wait_until
 
+pytestmark = pytest.mark.xdist_group("deployment")  # one after another: each uses all cores
 _NOT_OF_THE_METHOD = ("seconds", "uplink_transport_bytes", "downlink_transport_bytes")
 _A_RUN = 300.0  # seconds, after which a run of some rounds is taken for stuck
 _SITES = 3
@@ -118,7 +119,7 @@ def test_undisturbed_it_is_the_local_run_bit_for_bit_and_leaves_no_process(
 def test_every_round_closes_and_the_record_says_what_happened_whatever_happens(
     tmp_path: Path, start: Callable[..., Command]
 ) -> None:
-    there, options, rounds = Deployment(tmp_path, start, "impostor", "stranger"), "rounds=6 deadline=60", 6
+    there, options, rounds = Deployment(tmp_path, start, "impostor", "stranger"), "rounds=6 deadline=45", 6
     server = there.serve("serve.log", options)
     nodes = [there.join(f"site-{number}", number) for number in range(_SITES)]
     server.wait_for("client 1 (node site-1) joined")

@@ -20,6 +20,8 @@ from scarlet.flower.addresses import free_port
 from scarlet.flower.keys import make_server_keys, make_site_key
 from tests.flower.commands import APP, Command, processes_of, run, wait_until, write_data
 
+pytestmark = pytest.mark.xdist_group("deployment")
+
 
 @dataclass(frozen=True)
 class Server:

@@ -18,6 +18,8 @@ from tests.flower.test_keys import at
 
 Start = Callable[..., Command]
 
+pytestmark = pytest.mark.xdist_group("deployment")
+
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
