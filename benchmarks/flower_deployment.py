@@ -37,7 +37,11 @@ class Relay:
         await server.serve_forever()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._to)
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._to)
+        except ConnectionError:  # the server has ended before the nodes
+            writer.close()
+            return
         await asyncio.gather(self._pass_on(reader, back, up=True), self._pass_on(there, writer, up=False))
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, up: bool) -> None:
