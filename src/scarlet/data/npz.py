@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from scarlet.arrays import Array, Inputs
 from scarlet.data.inputs import as_inputs, as_labels
@@ -90,18 +91,28 @@ class Npz:
         return Labelled(inputs, labels)
 
 
-def read_arrays(path: Path, *names: str) -> dict[str, Array]:
-    """The arrays of these names in an npz file, and the manifest where there is one."""
+def names_in(path: Path) -> list[str]:
+    """The names of the arrays in an npz file."""
+    with _opened(path) as file:
+        return list(file.files)
+
+
+def _opened(path: Path) -> NpzFile:
     # Damaged bytes can make numpy raise nearly anything.
     try:
         file = np.load(path, allow_pickle=False)
     except Exception as error:
         wrong = f"{path} cannot be read as an npz file ({type(error).__name__})"
         raise ConfigError(f"{wrong}; write it with np.savez") from error
-    if not isinstance(file, np.lib.npyio.NpzFile):
+    if not isinstance(file, NpzFile):
         raise ConfigError(f"{path} is one array, not an npz file; write it with np.savez, naming the arrays")
+    return file
+
+
+def read_arrays(path: Path, *names: str) -> dict[str, Array]:
+    """The arrays of these names in an npz file, and the manifest where there is one."""
     found: dict[str, Array] = {}
-    with file:
+    with _opened(path) as file:
         for name in (*names, *({MANIFEST} & set(file.files))):
             if name not in file.files:
                 there = f"it has {', '.join(file.files) or 'none'}"

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from scarlet.arrays import Array
 from scarlet.data.image_folder import Classes, client_parts, read_classes
 from scarlet.data.inputs import as_part
-from scarlet.data.npz import read_arrays
+from scarlet.data.npz import names_in, read_arrays
 from scarlet.data.samples import Part
 from scarlet.data.sites import Site
 from scarlet.errors import ConfigError
@@ -38,7 +36,7 @@ def read_site(data: str, class_names: Sequence[str] | None = None, image_size: i
 
 
 def _from_file(path: Path) -> Site:
-    with_test = "test_x" in np.load(path, allow_pickle=False).files if path.is_file() else False
+    with_test = "test_x" in names_in(path)
     arrays = read_arrays(path, "train_x", "train_y", *(("test_x", "test_y") if with_test else ()))
     return Site(_labelled(arrays, "train", path), _labelled(arrays, "test", path) if with_test else None)
 

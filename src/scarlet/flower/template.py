@@ -104,11 +104,13 @@ def new_app(directory: Path, method: str = "scarlet", values: Mapping[str, objec
 def _options(method: str, values: Mapping[str, object]) -> Iterator[str]:
     known = entry(method)
     yield f'method = "{known.name}"'
+    written = set(NOT_HERE)
     for kind in (known.config, FlowerOptions, Config):
         hints = get_type_hints(kind, include_extras=True)
         for field in fields(kind):
-            if field.name in NOT_HERE:
+            if field.name in written:  # of a method's own option and a shared one of the same name, the method's counts
                 continue
+            written.add(field.name)
             value = values.get(field.name, None if field.default is MISSING else field.default)
             yield f"{field.name.replace('_', '-')} = {_toml(value)}  # {_documentation(hints[field.name])}"
 
