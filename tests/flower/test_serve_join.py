@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,26 +12,10 @@ from scarlet.flower import keys as keys_module
 from scarlet.flower import superlink, version
 from scarlet.flower.addresses import free_port
 from scarlet.flower.keys import make_server_keys, make_site_key
-from tests.flower.commands import APP, Command, processes_of, run, write_data
+from tests.flower.commands import APP, processes_of, run, write_data
 from tests.flower.test_keys import at
 
-Start = Callable[..., Command]
-
 pytestmark = pytest.mark.xdist_group("deployment")
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a command; what still runs when the test ends is ended."""
-    started: list[Command] = []
-
-    def begin(log: str, *arguments: object) -> Command:
-        started.append(Command(tmp_path / log, *arguments))
-        return started[-1]
-
-    yield begin
-    for command in started:
-        command.clear()
 
 
 def serving(folder: Path, port: int, what: str) -> list[object]:

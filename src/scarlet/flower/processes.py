@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import shlex
 import shutil
@@ -164,6 +165,19 @@ def marked(mark: str) -> list[int]:
             if wanted in (folder / "environ").read_bytes().split(b"\0") and int(folder.name) != os.getpid():
                 found.append(int(folder.name))
     return sorted(found)
+
+
+@contextmanager
+def locked(directory: Path, option: str) -> Iterator[None]:
+    """Keep a directory for one command; nobody else may look into it, because keys and a database are there."""
+    directory.mkdir(parents=True, exist_ok=True)
+    directory.chmod(0o700)
+    with (directory / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{option} {directory} is in use by another scarlet flower; choose another") from None
+        yield
 
 
 @contextmanager

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 import ssl
 import subprocess
 import time
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -33,6 +30,7 @@ from scarlet.flower.processes import (
     ended_by_signals,
     environment,
     find_nginx,
+    locked,
     program,
 )
 from scarlet.flower.proxy import nginx_command, nginx_conf
@@ -99,7 +97,7 @@ def check(serving: Serving) -> Checked:
 def serve(serving: Serving) -> int:
     """Start everything, run the app, stop everything; 0 if the run completed."""
     _check_app(serving.app, serving.home)  # before a directory is made
-    with _locked(serving.home), ended_by_signals():
+    with locked(serving.home, "--home"), ended_by_signals():
         mark = str(serving.home)
         end_left_over(mark)  # of a `serve` that was killed
         checked = check(serving)
@@ -124,12 +122,12 @@ def serve(serving: Serving) -> int:
 def simulate(app: Path, home: Path, run_config: str, nodes: int | None) -> int:
     """Run an app in Flower's simulation on this machine, with as many nodes as it has clients; 0 if it completed."""
     _check_app(app, home)
-    with _locked(home), ended_by_signals():
+    clients = _config(app).get("clients") if nodes is None else nodes
+    if not isinstance(clients, int) or clients < 1:
+        raise ConfigError(f"--nodes must be 1 or more, as many as the app has clients, got {clients}")
+    with locked(home, "--home"), ended_by_signals():
         mark = str(home)
         end_left_over(mark)
-        clients = _config(app).get("clients") if nodes is None else nodes
-        if not isinstance(clients, int) or clients < 1:
-            raise ConfigError(f"--nodes must be 1 or more, as many as the app has clients, got {clients}")
         port = free_port()
         # Without this variable Ray listens on all addresses, on Linux as well.
         ray = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
@@ -181,18 +179,6 @@ def _public_keys(sites: Path | None) -> dict[str, tuple[Path, bytes]]:
         if (other := names.setdefault(read_public_key(file), file)) != file:
             raise ConfigError(f"--sites has the same key twice, {other.name} and {file.name}; each site needs its own")
     return {file.stem: (file, key) for key, file in names.items()}
-
-
-@contextmanager
-def _locked(home: Path) -> Iterator[None]:
-    home.mkdir(parents=True, exist_ok=True)
-    home.chmod(0o700)  # the SuperLink's database and a private key are in it
-    with (home / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"--home {home} is in use by another scarlet flower serve; choose another") from None
-        yield
 
 
 def _inner_keys(serving: Serving, checked: Checked) -> Path | None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from scarlet.errors import ConfigError
 from scarlet.flower.addresses import Address, check_superlink, free_port
 from scarlet.flower.keys import check_certificate, check_site_key
-from scarlet.flower.processes import FlowerError, Processes, end_left_over, ended_by_signals, environment, program
+from scarlet.flower.processes import (
+    FlowerError,
+    Processes,
+    end_left_over,
+    ended_by_signals,
+    environment,
+    locked,
+    program,
+)
 from scarlet.flower.version import check_flower
 
 # A SuperLink takes a node that was killed for online, and refuses it, until two heartbeats of 30 s are missing.
@@ -58,7 +63,7 @@ def check(joining: Joining) -> None:
 def join(joining: Joining) -> int:
     """Run a SuperNode until it ends or is ended; its exit code."""
     home = joining.state / "flower"
-    with _locked(joining.state, home), ended_by_signals():
+    with locked(home, "--state"), ended_by_signals():
         mark = str(home)
         end_left_over(mark)  # of a `join` that was killed
         # The file is there while a node is online: where it is left, the node was killed, and the SuperLink not told.
@@ -155,14 +160,3 @@ def _check_state(state: Path) -> None:
             f"--state must be a directory that can be written, and {state} is not: {error.strerror}; choose another"
         ) from None
     print(f"state: {state}")
-
-
-@contextmanager
-def _locked(state: Path, home: Path) -> Iterator[None]:
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"--state {state} is in use by another scarlet flower join; choose another") from None
-        yield
