@@ -73,6 +73,7 @@ class SiteNode:
     name: str = ""  # under which the operator registered the key
     online: bool = True
     silent: bool = False  # it takes messages and never answers
+    starts: int = 1  # how often it was started
     app: ClientApp = field(default_factory=ClientApp)
 
 
@@ -95,7 +96,9 @@ class InProcessGrid(Grid):
 
     def get_nodes(self) -> list[NodeInfo]:
         return [
-            NodeInfo(node_id=node.node_id, public_key=node.key, name=node.name)
+            NodeInfo(
+                node_id=node.node_id, public_key=node.key, name=node.name, last_activated_at=f"start {node.starts}"
+            )
             for node in self.nodes.values()
             if node.online
         ]

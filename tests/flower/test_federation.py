@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Message
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 import scarlet
@@ -277,8 +278,94 @@ def test_a_state_directory_of_another_experiment_is_refused(folder: Path) -> Non
         node.node_config["state-dir"] += "-new"
     result = InProcessGrid(other, nodes).run_here()
     assert result is not None
-    assert result.records[0].failures == {"state directory cannot be used": 1}
+    assert result.records[0].failures == {}
     assert result.records[0].answers == 2
+    found = [(each["node"], each["what"]) for each in lines(folder / "second" / "nodes.jsonl")]
+    assert ("site-0", "cannot take part: state directory cannot be used") in found
+
+
+def test_a_node_that_was_mended_and_restarted_during_a_round_takes_part_in_the_next(folder: Path) -> None:
+    nodes = three_nodes(folder)
+    nodes[2].node_config["public-path"] = str(folder / "other.npz")
+    grid = InProcessGrid(run_config(folder), nodes)
+
+    def mend(node: SiteNode, number: int) -> None:
+        if number == 3:  # in round 2
+            del nodes[2].node_config["public-path"]
+            nodes[2].starts += 1
+
+    grid.before = mend
+    result = grid.run_here()
+    assert result is not None
+    assert [record.answers for record in result.records] == [2, 2, 3, 3]
+
+
+def test_a_node_that_was_restarted_with_another_public_dataset_is_asked_no_more(folder: Path) -> None:
+    nodes = three_nodes(folder)
+    grid = InProcessGrid(run_config(folder), nodes)
+
+    def spoil(node: SiteNode, number: int) -> None:
+        if number == 3:  # the last message of round 1
+            nodes[0].node_config["public-path"] = str(folder / "other.npz")
+            nodes[0].starts += 1
+
+    grid.before = spoil
+    result = grid.run_here()
+    assert result is not None
+    assert [record.answers for record in result.records] == [3, 2, 2, 2]
+    assert {reason for record in result.records for reason in record.failures} == set()
+
+
+def test_a_number_given_by_mistake_is_free_again_for_the_node_that_it_belongs_to(folder: Path) -> None:
+    nodes = three_nodes(folder)
+    nodes[0].node_config |= {"client": 1}
+    nodes[1].online = False
+    grid = InProcessGrid(run_config(folder, deadline=0.5), nodes)
+
+    def correct(node: SiteNode, number: int) -> None:
+        if number == 1:  # before it has answered as client 1
+            nodes[0].silent = True
+        if number == 2:
+            nodes[0].node_config |= {"client": 0}
+            nodes[0].silent, nodes[0].starts, nodes[1].online = False, 2, True
+
+    grid.before = correct
+    result = grid.run_here()
+    assert result is not None
+    assert [record.answers for record in result.records] == [1, 3, 3, 3]
+
+
+def test_a_run_is_not_continued_with_other_options_even_before_its_first_round(folder: Path) -> None:
+    grid = InProcessGrid(run_config(folder), three_nodes(folder))
+    grid.before = lambda node, number: _kill_at(number, 2)
+    with pytest.raises(Killed):
+        grid.run_here()
+    again = InProcessGrid(run_config(folder, lr=0.05), three_nodes(folder))
+    with pytest.raises(ConfigError, match=r"is of other options \(lr = 0.1\); restore those, or run anew"):
+        again.run_here()
+    assert again.sent == 0
+
+
+def test_a_reply_that_is_no_message_of_flower_costs_one_client_one_round(folder: Path) -> None:
+    class Broken(InProcessGrid):
+        broken = ""
+
+        def push_messages(self, messages: Iterable[Message]) -> list[str]:
+            found = super().push_messages(messages)
+            if self.sent == 6:
+                self.broken = found[-1]
+            return found
+
+        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+            found = super().pull_messages(message_ids)
+            if self.broken in message_ids and found:
+                raise ValueError("not valid protobuf")
+            return found
+
+    result = Broken(run_config(folder), three_nodes(folder)).run_here()
+    assert result is not None
+    assert [record.answers for record in result.records] == [3, 2, 3, 3]
+    assert result.records[1].failures == {"message cannot be read": 1}
 
 
 def test_metrics_stay_on_a_site_whose_policy_says_so(folder: Path) -> None:

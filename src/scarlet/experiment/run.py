@@ -98,6 +98,8 @@ def run_with(
     federation = prepare(config, given, built, terms=json.dumps(described(method)), nonce=nonce or token_hex(8))
     check_method(built, federation.asked)
     config, flat = federation.config, flatten(method, federation.config) | given.described()
+    if directory is not None and resume:
+        directory.check_options(identifying(flat))
     if directory is not None:
         watchers = [directory, *watchers]
     with _one_thread(), ExitStack() as stack:

@@ -111,6 +111,15 @@ class RunDirectory:
         path = self.path / "agreement.json"
         return str(_read_object(path).get("nonce", "")) if path.exists() else None
 
+    def check_options(self, options: Mapping[str, object]) -> None:
+        """Raise ConfigError where the run that is continued began with other options."""
+        path = self.path / "config.json"
+        began = _read_object(path) if path.exists() else {}
+        now = json.loads(json.dumps(options))
+        if changed := [name for name in now if name in began and began[name] != now[name]]:
+            was = ", ".join(f"{name} = {began[name]}" for name in changed)
+            raise ConfigError(f"the run in {self.path} is of other options ({was}); restore those, or run anew")
+
     def start(self, config: Mapping[str, object], federation: Federation, expected: Estimate) -> None:
         """Write what does not change in the course of the run, unless a resumed run has written it before."""
         make(self.path)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+import httpx
 from flwr.proto.control_pb2 import ListNodesRequest, ListRunsRequest
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+
+from scarlet.errors import short
+from scarlet.flower.processes import FlowerError
 
 UNREGISTERED = "unregistered"
 COMPLETED = "completed"
@@ -33,6 +39,13 @@ class Run:
     details: str
 
 
+def _asked(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except httpx.HTTPError as error:
+        raise FlowerError(f"the SuperLink does not answer ({short(error)}); see superlink.log in --home") from None
+
+
 class Control:
     """A connection to the Control API; Flower's own commands print neither public keys nor a run's result."""
 
@@ -46,12 +59,12 @@ class Control:
 
     def nodes(self) -> list[Node]:
         """All nodes that were ever registered."""
-        found = self._client.ListNodes(ListNodesRequest()).nodes_info
+        found = _asked(lambda: self._client.ListNodes(ListNodesRequest())).nodes_info
         return [Node(node.node_id, node.public_key, node.status) for node in found]
 
     def runs(self) -> list[Run]:
         """All runs that were ever started."""
-        found = self._client.ListRuns(ListRunsRequest()).run_dict.values()
+        found = _asked(lambda: self._client.ListRuns(ListRunsRequest())).run_dict.values()
         return [
             Run(run.run_id, run.status.status == "finished", run.status.sub_status, run.status.details) for run in found
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -17,7 +17,7 @@ from scarlet.methods.registry import entry
 SITES = "sites"  # the private dataset of a deployment: every site has its own
 
 # Options of a local run that say nothing here: each client has a machine of its own.
-NOT_HERE = ("workers", "clients_in_memory", "save_clients", "checkpoint_every", "wipe")
+NOT_HERE = ("workers", "clients_in_memory", "save_clients", "checkpoint_every", "dropout", "wipe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,3 @@ def with_prefix(path: str) -> str:
     if path.startswith(("npz:", "folder:")):
         return path
     return f"npz:{path}" if path.endswith(".npz") else f"folder:{path}"
-
-
-def option_fields() -> list[str]:
-    """The names of the shared options that an app of Flower has."""
-    return [each.name for each in fields(Config) if each.name not in NOT_HERE]

@@ -176,7 +176,7 @@ def locked(directory: Path, option: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"{option} {directory} is in use by another command of scarlet flower; choose another") from None
+            raise ConfigError(f"{option} {directory} is in use by another command; choose another") from None
         yield
 
 

@@ -21,7 +21,11 @@ class RoundLines:
 
     def event(self, event: Event) -> None:
         """Something happened to a node."""
-        if event.client is not None and event.what not in ("joined", "offline") and "refused" not in event.what:
+        if (
+            event.client is not None
+            and event.what not in ("joined", "offline")
+            and not event.what.startswith("refused: ")
+        ):
             self._missing[event.client] = event.what
             return
         who = f"node {event.node}" if event.client is None else f"client {event.client} (node {event.node})"

@@ -20,6 +20,7 @@ from scarlet.experiment.result import Result
 from scarlet.experiment.run import run_with
 from scarlet.experiment.run_directory import finished
 from scarlet.flower.options import AppOptions, read_options
+from scarlet.flower.processes import locked
 from scarlet.flower.round_lines import RoundLines
 from scarlet.flower.site_data import read_test
 from scarlet.methods.registry import assemble, entry_of
@@ -55,18 +56,25 @@ def server(
 
 def serve(grid: Grid, options: AppOptions, given: Given) -> Result | None:
     """Run the rounds that are left; None where a run is finished already."""
-    out, config = options.flower.out.absolute(), options.config
+    out = options.flower.out.absolute()
+    # A SuperLink that is started again may bring back the run that it lost, beside a new one.
+    with locked(out.with_name(f".{out.name}.lock"), "out"):
+        return _serve(grid, options, given, out)
+
+
+def _serve(grid: Grid, options: AppOptions, given: Given, out: Path) -> Result | None:
+    config = options.config
     if (done := finished(out) if out.exists() else None) is not None:
         print(f"scarlet: the run in {out} is finished ({len(done.records)} rounds); choose another out", flush=True)
         return None
     if options.remote:
-        given = _with_sites(given, options)
+        given = with_sites(given, options)
     lines = RoundLines()
     nodes = config.clients if options.flower.min_nodes is None else options.flower.min_nodes
     transport = partial(
         FlowerTransport,
         grid=grid,
-        expected=min(nodes, config.clients),
+        expected=nodes,
         least=config.min_answers,
         patience=options.flower.wait_seconds,
         tell=_recorder(out / "nodes.jsonl", lines),
@@ -86,7 +94,7 @@ def serve(grid: Grid, options: AppOptions, given: Given) -> Result | None:
     return result
 
 
-def _with_sites(given: Given, options: AppOptions) -> Given:
+def with_sites(given: Given, options: AppOptions) -> Given:
     """A federation whose clients keep their data to themselves."""
     flower, (_, make) = options.flower, assemble(options.method, None, None)
     if flower.class_count is None:

@@ -34,7 +34,7 @@ from scarlet.node import OtherExperiment
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec_registry import codec
 from scarlet.protocol.messages import Report
-from scarlet.store import Folder
+from scarlet.store import Folder, Store
 from scarlet.training.optimisers import MakeOptimizer, MakeSchedule
 from scarlet.transport.client_runner import ClientRunner
 from scarlet.transport.client_setup import ClientSetup
@@ -43,6 +43,7 @@ from scarlet.transport.flower import RECORD
 from scarlet.transport.transport import Failure
 from scarlet.wire import frame
 
+_CLIENT = "client"  # the folder of a state directory that a node keeps its client in
 Handler: TypeAlias = Callable[[Message, Context], Message]
 
 
@@ -122,7 +123,10 @@ def _say_hello(here: _Here, values: Values) -> Reply:
         raise Refusal("versions differ", text)
     _client_setup(here, hello.agreement)
     with _locked(here.place):
-        pass
+        saved = Store(Folder(here.place.state / _CLIENT)).load()
+    if saved is not None and saved.meta.get("agreement") != hello.agreement.digest.hex():
+        text = "the state directory is of another experiment; use another one, or an empty one"
+        raise Refusal("state directory cannot be used", text)
     return Reply(here.place.client)
 
 
@@ -136,13 +140,14 @@ def _take_part(here: _Here, values: Values) -> Reply:
     """One client's part of a round; its state and a line in the audit log are on disk before the reply leaves."""
     ask = Ask.read(values)
     place, audit = here.place, _Audit(here.place, ask)
-    if ask.client != place.client:
-        raise Refusal("message cannot be read", f"this is client {place.client}, and the message is for {ask.client}")
     try:
+        if ask.client != place.client:
+            text = f"this is client {place.client}, and the message is for {ask.client}"
+            raise Refusal("message cannot be read", text)
         federation, setup = _client_setup(here, ask.agreement)
         abstain = federation.config.abstain if ask.known else 0
         with _locked(place):
-            disk = Folder(place.state / "client")
+            disk = Folder(place.state / _CLIENT)
             runner = ClientRunner(setup, federation.data, {}, disk=disk, abstain=abstain)
             try:
                 ((_, answer),) = runner.exchange({place.client: ask.downlink})
@@ -186,6 +191,8 @@ _kept: dict[bytes, tuple[Federation, ClientSetup]] = {}
 def _federation(
     options: AppOptions, place: Place, given: Given, agreement: Agreement
 ) -> tuple[Federation, ClientSetup]:
+    if not 0 <= place.client < agreement.clients:
+        raise Refusal("options cannot be used", f"client must be below {agreement.clients}, got {place.client}")
     if not options.remote:
         if place.data is not None:
             raise Refusal("options cannot be used", "this site has data, and the app says private = a dataset's name")
@@ -203,8 +210,6 @@ def _federation(
     if largest >= agreement.classes:
         text = f"labels must be from 0 to {agreement.classes - 1}, got {largest}; number the classes as the others do"
         raise Refusal("classes do not match", text)
-    if not 0 <= place.client < agreement.clients:
-        raise Refusal("options cannot be used", f"client must be below {agreement.clients}, got {place.client}")
     sites = [Site(ELSEWHERE) for _ in range(agreement.clients)]
     sites[place.client] = own
     known = options.config

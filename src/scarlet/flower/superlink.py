@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+from flwr.common.config import fuse_dicts, parse_config_args
+
 from scarlet.errors import ConfigError
 from scarlet.flower.addresses import Address, ask, free_port, listening
 from scarlet.flower.control import COMPLETED, UNREGISTERED, Control, Run
@@ -89,6 +91,7 @@ def check(serving: Serving) -> Checked:
         print(f"certificate: {certificate}, for {serving.address.host}, until {ends:%Y-%m-%d}")
         public_keys = _public_keys(serving.sites)
         print(f"sites: {', '.join(public_keys)}")
+    _check_options(serving)
     outside = f"{listen} by nginx, Fleet API only" if nginx else f"{listen}, this machine only"
     print(f"address: {serving.address}, listening on {outside}")
     return Checked(listen, nginx, public_keys)
@@ -122,7 +125,7 @@ def serve(serving: Serving) -> int:
 def simulate(app: Path, home: Path, run_config: str, nodes: int | None) -> int:
     """Run an app in Flower's simulation on this machine, with as many nodes as it has clients; 0 if it completed."""
     _check_app(app, home)
-    clients = _config(app).get("clients") if nodes is None else nodes
+    clients = _config(app, run_config).get("clients") if nodes is None else nodes
     if not isinstance(clients, int) or clients < 1:
         raise ConfigError(f"--nodes must be 1 or more, as many as the app has clients, got {clients}")
     with locked(home, "--home"), ended_by_signals():
@@ -142,11 +145,37 @@ def simulate(app: Path, home: Path, run_config: str, nodes: int | None) -> int:
             processes.end()
 
 
-def _config(app: Path) -> dict[str, object]:
-    """The options in an app."""
+def _config(app: Path, run_config: str) -> dict[str, object]:
+    """The options in an app, with those that are changed for this run."""
     table = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
-    found: dict[str, object] = table.get("config", {})
+    try:
+        changed = parse_config_args([run_config] if run_config else None)
+        found: dict[str, object] = fuse_dicts(table.get("config", {}), changed)
+    except (ValueError, KeyError, SystemExit) as error:
+        raise ConfigError(f"--run-config must be options of the app, k=v with blanks between: {error}") from None
     return found
+
+
+def _check_options(serving: Serving) -> None:
+    """Refuse options that the server could not use, and read the data that they name."""
+    table = _config(serving.app, serving.run_config)
+    if "method" not in table:  # not an app of ours
+        return
+    from scarlet.experiment.given import Given, gather
+    from scarlet.flower.options import read_options
+    from scarlet.flower.serving import with_sites
+    from scarlet.methods.registry import assemble
+
+    options = read_options(table)
+    if not options.remote:
+        raise ConfigError(
+            f"private must be 'sites' where sites have data of their own, got {options.config.private!r}; set it in "
+            "pyproject.toml, or run the app with scarlet flower simulate"
+        )
+    _, make = assemble(options.method, None, None)
+    data = gather(options.config, with_sites(Given(), options), needs_public=make().uses_public).data
+    test = "nothing to test on" if data.held_out is None else f"{len(data.held_out):,} samples to test on"
+    print(f"data: {len(data.public):,} public samples, fingerprint {data.public_fingerprint}; {test}")
 
 
 def _check_app(app: Path, home: Path) -> str:

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from types import TracebackType
 from typing import Any
 
+import httpx
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import ErrorCode
@@ -26,6 +27,7 @@ from scarlet.wire import frame
 RECORD = "scarlet"  # the one record of a message
 _POLL = 0.2  # seconds between two looks for replies
 _LONGEST = 12 * 3600.0  # seconds that a message without a deadline is valid
+_UNAVAILABLE = "node unavailable"
 _GREET_AGAIN = 30.0  # seconds after which a node that could not be reached is sent another hello
 
 
@@ -73,9 +75,12 @@ class FlowerTransport:
         tell: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self._agreement, self._grid, self._tell = setup.agreement, grid, tell
-        self._wanted, self._least, self._patience = expected, least, patience
-        self._bound = {number: _restored(arrays) for number, arrays in (saved or {}).items()}
+        clients = setup.agreement.clients
+        self._wanted, self._least, self._patience = min(expected, clients), min(least, clients), patience
+        restored = {number: _restored(arrays) for number, arrays in (saved or {}).items()}
+        self._bound = {number: bound for number, bound in restored.items() if bound.answered}
         self._names: dict[int, str] = {}  # node id -> its name
+        self._started: dict[int, str] = {}  # node id -> when it was last started, as Flower has it
         self._greeted: dict[int, float] = {}  # id of a node that is online -> until when its hello is not repeated
         self._hellos: dict[str, Any] = {}  # message id -> the node that has not answered the hello yet
         self._up = self._down = self._round = 0
@@ -104,11 +109,17 @@ class FlowerTransport:
             content = Ask(self._agreement, number, bound.answered, data).values()
             asked[number] = self._message(bound.node, f"train.{ROUND}", content, min(left, _LONGEST))
             self._down += _size(asked[number]) - len(data)
-        waiting = dict(zip(self._grid.push_messages(asked.values()), asked, strict=True))
+        waiting: dict[str, int] = {}
+        for number, sent in zip(asked, self._pushed(list(asked.values())), strict=True):
+            if sent is None:
+                self._report(number, _UNAVAILABLE)
+                yield number, Failure(_UNAVAILABLE)
+            else:
+                waiting[sent] = number
         while waiting:
             over = time.monotonic() >= until  # looked up first, so that what came in time is always taken
-            for reply in self._grid.pull_messages(list(waiting)):
-                number = waiting.pop(reply.metadata.reply_to_message_id)
+            for message, reply in self._pulled(list(waiting)):
+                number = waiting.pop(message)
                 for answer in self._answers(number, reply):
                     yield number, answer
             if over:
@@ -135,16 +146,22 @@ class FlowerTransport:
         """Greet the nodes that are new, hear those that answer, and name the clients that are online."""
         nodes = {node.node_id: node for node in self._grid.get_nodes()}
         now = time.monotonic()
+        for number, node in nodes.items():
+            # A node may have been restarted, with anything lost or changed, while a round was under way.
+            if self._started.get(number) != node.last_activated_at:
+                self._started[number] = node.last_activated_at
+                self._greeted.pop(number, None)
         if new := [node for number, node in nodes.items() if self._greeted.get(number, 0) <= now]:
             hello = Hello(self._agreement, version("scarlet-fl")).values()
             messages = [self._message(node.node_id, f"query.{HELLO}", hello, _LONGEST) for node in new]
-            self._hellos |= dict(zip(self._grid.push_messages(messages), new, strict=True))
-            self._greeted |= {node.node_id: math.inf for node in new}
+            for node, sent in zip(new, self._pushed(messages), strict=True):
+                self._greeted[node.node_id] = now + _GREET_AGAIN if sent is None else math.inf
+                if sent is not None:
+                    self._hellos[sent] = node
             self._names |= {node.node_id: _name(node) for node in new}
-        if self._hellos:
-            for reply in self._grid.pull_messages(list(self._hellos)):
-                self._hear(self._hellos.pop(reply.metadata.reply_to_message_id), reply, nodes)
-        # A node is greeted again when it is back: it may have lost or changed anything.
+        for message, reply in self._pulled(list(self._hellos)):
+            self._hear(self._hellos.pop(message), reply, nodes)
+        # A node is greeted again when it is back.
         self._greeted = {number: until for number, until in self._greeted.items() if number in nodes}
         for number, bound in self._bound.items():
             if bound.node is not None and bound.node not in self._greeted:
@@ -152,7 +169,7 @@ class FlowerTransport:
                 bound.node = None
         return sorted(number for number, bound in self._bound.items() if bound.node is not None)
 
-    def _hear(self, node: Any, reply: Message, online: Collection[int]) -> None:
+    def _hear(self, node: Any, reply: Message | None, online: Collection[int]) -> None:
         """Bind a node to the client that it says it is, unless that is another's."""
         name = _name(node)
         try:
@@ -165,13 +182,20 @@ class FlowerTransport:
             said = Reply(code="message cannot be read")
         if said.code is not None:
             self._tell(Event(self._round, name, None, f"cannot take part: {said.code}"))
+            for bound in self._bound.values():
+                if bound.node == node.node_id:  # it took part before it was restarted
+                    bound.node = None
             return
         why = self._objection(said.client, node, online)
         if why is not None:
             self._tell(Event(self._round, name, said.client, f"refused: {why}"))
             refusal = self._message(node.node_id, f"query.{REFUSED}", {"reason": why}, _LONGEST)
             self._grid.push_messages([refusal])
+            if not node.name:  # the node that it would replace may be gone in a while
+                self._greeted[node.node_id] = time.monotonic() + _GREET_AGAIN
             return
+        for other in [number for number, bound in self._bound.items() if number != said.client and _same(bound, node)]:
+            del self._bound[other]  # a number that it gave by mistake, and never answered under
         answered = said.client in self._bound and self._bound[said.client].answered
         self._bound[said.client] = _Binding(node.public_key, bool(node.name), node.node_id, answered)
         self._tell(Event(self._round, name, said.client, "joined"))
@@ -181,7 +205,7 @@ class FlowerTransport:
         if not 0 <= number < self._agreement.clients:
             return f"client must be from 0 to {self._agreement.clients - 1}, got {number}"
         for other, bound in self._bound.items():
-            if other != number and bound.node == node.node_id:
+            if other != number and bound.answered and _same(bound, node):
                 return f"this node is client {other} already"
         bound_to = self._bound.get(number)
         if bound_to is None or (bound_to.key == node.public_key and bound_to.key):
@@ -192,7 +216,29 @@ class FlowerTransport:
             return f"client {number} is another node, which is online"
         return None
 
-    def _answers(self, number: int, reply: Message) -> Iterable[bytes | Failure]:
+    def _pushed(self, messages: Sequence[Message]) -> list[str | None]:
+        """Send messages; the id of each, or None for one that Flower does not take, as of a node that is gone."""
+        found = [each or None for each in self._grid.push_messages(messages)]
+        return found + [None] * (len(messages) - len(found))
+
+    def _pulled(self, ids: Sequence[str]) -> Iterator[tuple[str, Message | None]]:
+        """The replies that are there, each with the id of what it answers; None for one that cannot be read.
+
+        They are asked for one by one: Flower reads all replies of a request before it returns any, and a site may put
+        anything into its own.
+        """
+        for each in ids:
+            try:
+                found = list(self._grid.pull_messages([each]))
+            except httpx.HTTPError:
+                raise
+            except Exception:  # whatever Flower raises for an object that is none
+                yield each, None
+                continue
+            for reply in found[:1]:
+                yield each, reply
+
+    def _answers(self, number: int, reply: Message | None) -> Iterable[bytes | Failure]:
         """The messages in a client's reply, or why there are none."""
         try:
             said = _read(reply)
@@ -201,11 +247,13 @@ class FlowerTransport:
             return [Failure(str(fault))]
         except MessageError:
             said = Reply(code="message cannot be read")
-        self._up += _size(reply) - sum(map(len, said.messages))
+        if reply is not None:
+            self._up += _size(reply) - sum(map(len, said.messages))
         if said.code is not None:
             self._report(number, said.code)
             return [Failure(said.code)]
-        self._bound[number].answered = True
+        if said.messages:
+            self._bound[number].answered = True
         return said.messages
 
     def _report(self, number: int, what: str) -> None:
@@ -230,14 +278,21 @@ class _FlowerFault(Exception):
     """Flower itself reports that there is no reply."""
 
 
-def _read(reply: Message) -> Reply:
+def _read(reply: Message | None) -> Reply:
+    if reply is None:
+        raise MessageError("a site's message is none of Flower's")
     if reply.has_error():
         # Flower's own text may be of the site, and would make a reason of its own of every message.
-        raise _FlowerFault("node unavailable" if reply.error.code == ErrorCode.NODE_UNAVAILABLE else "no reply")
+        raise _FlowerFault(_UNAVAILABLE if reply.error.code == ErrorCode.NODE_UNAVAILABLE else "no reply")
     record = reply.content.config_records.get(RECORD)
     if record is None:
         raise MessageError("a site's message has no record of scarlet")
     return Reply.read(dict(record))
+
+
+def _same(bound: _Binding, node: Any) -> bool:
+    """Whether a number is bound to a node."""
+    return bound.node == node.node_id or (bound.registered and bound.key == node.public_key)
 
 
 def _name(node: Any) -> str:
