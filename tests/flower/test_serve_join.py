@@ -12,6 +12,7 @@ from scarlet.flower import keys as keys_module
 from scarlet.flower import superlink, version
 from scarlet.flower.addresses import free_port
 from scarlet.flower.keys import make_server_keys, make_site_key
+from scarlet.flower.template import new_app, new_trial
 from tests.flower.commands import APP, processes_of, run, write_data
 from tests.flower.test_keys import at
 
@@ -71,6 +72,23 @@ class TestMistakes:
     def test_a_home_in_the_app_which_goes_to_every_site(self, capsys: pytest.CaptureFixture[str]) -> None:
         line = self.refusal(capsys, *self.serve("--home", APP / "server"))
         assert "must not be in APP, whose files go to every site" in line
+
+    def test_options_that_the_server_could_not_use(self, capsys: pytest.CaptureFixture[str]) -> None:
+        new_app(self.folder / "app")
+        new_trial(self.folder / "trial", "scarlet", 2)
+        capsys.readouterr()
+        rest = self.serve()[2:]
+        line = self.refusal(capsys, "serve", self.folder / "app", *rest, "--run-config", "rounds=3")
+        assert line.startswith("private must be 'sites' where sites have data of their own, got 'mnist5k'")
+        for options, complaint in (
+            ("rounds='many'", "rounds must be a whole number"),
+            ("test='npz:none.npz'", "test must be a file"),
+            ("public='npz:none.npz'", "npz:none.npz does not exist"),
+            ("classes=4", "labels must be from 0 to 3"),
+            ("round=3", "--run-config must be options of the app"),
+        ):
+            line = self.refusal(capsys, "serve", self.folder / "trial", *rest, "--run-config", options)
+            assert complaint in line
 
     def test_a_port_in_use(self, capsys: pytest.CaptureFixture[str]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
