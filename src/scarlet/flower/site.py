@@ -122,8 +122,9 @@ def _say_hello(here: _Here, values: Values) -> Reply:
         text = f"the server has scarlet {hello.version}, and this site {version('scarlet-fl')}; install the same"
         raise Refusal("versions differ", text)
     _client_setup(here, hello.agreement)
+    kept = here.place.state / _CLIENT
     with _locked(here.place):
-        saved = Store(Folder(here.place.state / _CLIENT)).load()
+        saved = Store(Folder(kept)).load() if kept.is_dir() else None
     if saved is not None and saved.meta.get("agreement") != hello.agreement.digest.hex():
         text = "the state directory is of another experiment; use another one, or an empty one"
         raise Refusal("state directory cannot be used", text)
