@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -45,6 +48,7 @@ def server(
     )
 
     def main(grid: Grid, context: Context) -> None:
+        _end_when_orphaned()
         try:
             serve(grid, read_options(dict(context.run_config)), given)
         except ScarletError as error:  # one line for the operator, and a run that Flower counts as failed
@@ -52,6 +56,18 @@ def server(
             sys.exit(2)
 
     app.main()(main)
+
+
+def _end_when_orphaned() -> None:
+    """End this process when the one that started it is gone: Flower's client would wait for its SuperLink for ever."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)  # as if killed with it: the checkpoint is whole at any instant
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def serve(grid: Grid, options: AppOptions, given: Given) -> Result | None:

@@ -27,7 +27,12 @@ from scarlet.wire import frame
 RECORD = "scarlet"  # the one record of a message
 _POLL = 0.2  # seconds between two looks for replies
 _LONGEST = 12 * 3600.0  # seconds that a message without a deadline is valid
-_UNAVAILABLE = "node unavailable"
+_LATE, _UNAVAILABLE = "late", "node unavailable"
+_FAULTS = {
+    ErrorCode.NODE_UNAVAILABLE: _UNAVAILABLE,
+    ErrorCode.MESSAGE_UNAVAILABLE: _LATE,  # its time has run out
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: _LATE,
+}
 _GREET_AGAIN = 30.0  # seconds after which a node that could not be reached is sent another hello
 
 
@@ -127,8 +132,8 @@ class FlowerTransport:
             if waiting:
                 time.sleep(_POLL)
         for number in waiting.values():
-            self._report(number, "late")
-            yield number, Failure("late")
+            self._report(number, _LATE)
+            yield number, Failure(_LATE)
 
     def overhead(self) -> Overhead:
         up, down, self._up, self._down = self._up, self._down, 0, 0
@@ -283,7 +288,7 @@ def _read(reply: Message | None) -> Reply:
         raise MessageError("a site's message is none of Flower's")
     if reply.has_error():
         # Flower's own text may be of the site, and would make a reason of its own of every message.
-        raise _FlowerFault(_UNAVAILABLE if reply.error.code == ErrorCode.NODE_UNAVAILABLE else "no reply")
+        raise _FlowerFault(_FAULTS.get(reply.error.code, "no reply"))
     record = reply.content.config_records.get(RECORD)
     if record is None:
         raise MessageError("a site's message has no record of scarlet")
