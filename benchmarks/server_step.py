@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.plain import Answer, Cache, aggregate, sharpened_mean
+from benchmarks.plain import Answer, Cache, aggregate, fixed_beta, sharpened_mean
 from benchmarks.timing import Timing, Unavailable
 from scarlet.arrays import Index, Labels, Values
 from scarlet.methods.scarlet import ScarletConfig, scarlet
@@ -76,7 +76,7 @@ def plain_step(options: ScarletConfig, given: Values, agreement: Agreement = AGR
     cache = Cache(options.cache_duration)
     with delivered(given, torch.from_numpy(index)) as connection:
         started = time.perf_counter()
-        cache.update(aggregate(received(connection, len(given)), options.beta), 1)
+        cache.update(aggregate(received(connection, len(given)), fixed_beta(options)), 1)
         return Timing(time.perf_counter() - started)
 
 
@@ -86,7 +86,7 @@ def bare_step(options: ScarletConfig, given: Values, agreement: Agreement = AGRE
     cache = Cache(options.cache_duration)
     answers = [pickle.dumps(torch.from_numpy(value.copy())) for value in given]
     started = time.perf_counter()
-    labels = in_order([pickle.loads(answer) for answer in answers], options.beta)
+    labels = in_order([pickle.loads(answer) for answer in answers], fixed_beta(options))
     cache.update(dict(zip(index, labels, strict=True)), 1)
     return Timing(time.perf_counter() - started)
 

@@ -90,6 +90,8 @@ def test_an_unknown_name_is_named_and_the_nearest_suggested(
         (["--cache-duration", "-1"], "cache_duration must be 0 or more, got -1; use 0 to switch caching off"),
         (["--beta", "0"], "beta must be more than 0, got 0"),
         (["--beta", "-2"], "beta must be more than 0, got -2"),
+        (["--beta", "Auto"], "--beta must be a number or auto, got 'Auto'"),
+        (["--rho", "1.5"], "rho must be from 0 to 1, got 1.5; it is a share of the clients' disagreement"),
         (["--rounds", "0"], "rounds must be 1 or more, got 0"),
         (["--clients", "0"], "clients must be 1 or more, got 0"),
         (["--workers", "0"], "workers must be 1 or more, got 0"),

@@ -47,7 +47,7 @@ def test_the_options_of_a_run_come_in_groups() -> None:
         *("options", "data", "federation", "training", "method", "faults", "performance", "output"),
     ]
     assert shown["options"] == ["--help", "--preset", "--config"]
-    assert shown["method"] == ["--beta", "--cache-duration", "--average", "--trim", "--on-expiry"]
+    assert shown["method"] == ["--beta", "--rho", "--cache-duration", "--average", "--trim", "--on-expiry"]
     assert shown["faults"] == ["--dropout", "--wipe", "--abstain", "--hostile", "--attack"]
     assert shown["output"] == ["--out", "--json", "--checkpoint-every", "--save-clients"]
 

@@ -30,6 +30,7 @@ DOCUMENTED = {
     "cumulative_bytes",
     "cache_hit_ratio",
     "mean_teacher_entropy",
+    "beta",
     "seconds",
 }
 
@@ -76,6 +77,18 @@ def test_metrics_has_a_line_a_round_with_the_documented_keys(run: tuple[Path, Re
     assert [line["round"] for line in rounds] == list(range(1, 14))
     assert all(line.keys() >= DOCUMENTED for line in rounds)
     assert rounds == [asdict(record) for record in run[1].records]
+
+
+def test_metrics_has_the_beta_that_the_server_chose_whatever_the_average_and_the_codec(tmp_path: Path) -> None:
+    method = scarlet.ScarletConfig(beta="auto", average="median", cache_duration=3)
+    config = replace(TINY, codec="compact", uplink_bits=5, downlink_bits=5, rounds=6)
+    result = scarlet.run(method, config, out=tmp_path)
+    betas = [line["beta"] for line in lines(tmp_path)]
+    assert betas == [record.beta for record in result.records]
+    assert all(1 <= beta <= 8 for beta in betas) and len(set(betas)) > 3
+    assert read(tmp_path / "config.json")["beta"] == "auto"
+    assert "Sharpening exponent beta" in (tmp_path / "report.html").read_text()
+    assert [record.beta for record in read_run(tmp_path).records] == betas
 
 
 def test_cumulative_bytes_are_the_sum_of_both_directions_so_far(run: tuple[Path, Result]) -> None:

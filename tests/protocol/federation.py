@@ -30,6 +30,7 @@ AGREEMENT = Agreement(clients=4, public_size=24, public_per_round=8, classes=3, 
 METHODS: dict[str, Callable[[], Method]] = {
     "scarlet, delete": lambda: scarlet(ScarletConfig(beta=1.5, cache_duration=4, on_expiry="delete")),
     "scarlet, refresh": lambda: scarlet(ScarletConfig(beta=1.5, cache_duration=4, on_expiry="refresh")),
+    "scarlet, adaptive": lambda: scarlet(ScarletConfig(beta="auto", cache_duration=4)),
     "dsfl": lambda: dsfl(DsflConfig()),
 }
 

@@ -225,6 +225,23 @@ def test_reports_are_kept_by_client() -> None:
     }
 
 
+def test_a_rejected_answer_has_no_part_in_the_beta_that_the_server_chooses() -> None:
+    def some_nan(client: int, round: int, index: Index, classes: int) -> Values:
+        return soft_labels(client, round, index, classes) * (np.float32("nan") if client == 2 else 1)
+
+    method = METHODS["scarlet, adaptive"]()
+    broken, others = Federation(method, say=some_nan), Federation(method)
+    closed = broken.play()
+    assert closed.rejections == {"not finite": 1}
+    others.open()
+    others.take([reply for reply in others.replies() if reply[0] != 2])
+    beta = others.close().beta
+    assert closed.beta == beta and beta is not None and 1 < beta < 8
+    assert Federation(method).play().beta != beta
+    assert Federation(METHODS["scarlet, refresh"]()).play().beta == 1.5
+    assert Federation(METHODS["dsfl"]()).play().beta is None
+
+
 def test_the_teachers_entropy_is_the_mean_over_its_labels() -> None:
     value = np.array([[1, 0, 0, 0], [0.25] * 4, [0.5, 0.5, 0, 0]], np.float32)
     closed = ClosedRound(1, 0, Labels(np.arange(3), value), 0.0, 1, 0, {}, {})

@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 from typing_extensions import Doc
 
 from scarlet.errors import ConfigError, unknown
-from scarlet.experiment.config_json import choices_of, element_of, from_file, from_text, kinds_of
+from scarlet.experiment.config_json import choices_of, element_of, from_file, from_text, kinds_of, words_of
 
 _METAVARS = {int: "INT", float: "FLOAT", str: "NAME", Path: "PATH", tuple: "INT,INT,..."}
 
@@ -42,7 +42,8 @@ class Option:
         if choices:
             return "{" + ",".join(choices) + "}"
         kind = kinds_of(self.hint)[0]
-        return "FLOAT,..." if kind is tuple and element_of(self.hint) is float else _METAVARS.get(kind, "VALUE")
+        name = "FLOAT,..." if kind is tuple and element_of(self.hint) is float else _METAVARS.get(kind, "VALUE")
+        return "|".join([name, *words_of(self.hint)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -69,6 +69,8 @@ def from_file(name: str, hint: Any, value: object) -> Any:
     if choices:
         check_choice(name, value, choices)
         return value
+    if value in words_of(hint):
+        return value
     if isinstance(value, str) and (Path in kinds or tuple in kinds):
         return from_text(name, hint, value)
     if type(value) is int and float in kinds:
@@ -82,12 +84,14 @@ def from_file(name: str, hint: Any, value: object) -> Any:
 
 
 def from_text(name: str, hint: Any, text: str) -> Any:
-    """A value of the command line, as the type of its option: a type of _KINDS, a Literal, or one of these and None."""
+    """A value of the command line, as the type of its option: a type of _KINDS, a Literal, or a union of them."""
     kinds, choices = kinds_of(hint), choices_of(hint)
     if text == "None" and NoneType in kinds:
         return None
     if choices:
         check_choice(name, text, choices)
+        return text
+    if text in words_of(hint):
         return text
     with suppress(ValueError):
         for kind in (int, float, Path, str):
@@ -100,8 +104,7 @@ def from_text(name: str, hint: Any, text: str) -> Any:
 
 def element_of(hint: Any) -> type:
     """What a tuple of that type holds: int or float."""
-    parts = get_args(_plain(hint)) if get_origin(_plain(hint)) in (Union, UnionType) else [_plain(hint)]
-    of: type = next(get_args(part)[0] for part in parts if get_origin(part) is tuple)
+    of: type = next(get_args(part)[0] for part in _parts(hint) if get_origin(part) is tuple)
     return of
 
 
@@ -114,11 +117,20 @@ def choices_of(hint: Any) -> tuple[str, ...]:
     return get_args(_plain(hint)) if get_origin(_plain(hint)) is Literal else ()
 
 
+def words_of(hint: Any) -> tuple[str, ...]:
+    """The words that a type hint admits in place of a value of its type."""
+    return tuple(word for part in _parts(hint) if get_origin(part) is Literal for word in get_args(part))
+
+
 def kinds_of(hint: Any) -> list[type]:
     """The types that a type hint admits."""
+    return [get_origin(part) or part for part in _parts(hint)]
+
+
+def _parts(hint: Any) -> Sequence[Any]:
+    """The members of a union, or the type itself."""
     plain = _plain(hint)
-    parts = get_args(plain) if get_origin(plain) in (Union, UnionType) else [plain]
-    return [get_origin(part) or part for part in parts]
+    return get_args(plain) if get_origin(plain) in (Union, UnionType) else [plain]
 
 
 def _plain(hint: Any) -> Any:
@@ -126,7 +138,7 @@ def _plain(hint: Any) -> Any:
 
 
 def _wrong(name: str, hint: Any, value: object) -> ConfigError:
-    expected = " or ".join(_KINDS.get(kind, str(kind)) for kind in kinds_of(hint) if kind is not NoneType)
+    expected = " or ".join([*(_KINDS[kind] for kind in kinds_of(hint) if kind in _KINDS), *words_of(hint)])
     if tuple in kinds_of(hint) and element_of(hint) is float:
         expected = "numbers with commas between, such as 0.3,0.7"
     return ConfigError(f"{name} must be {expected}, got {value!r}")

@@ -172,4 +172,5 @@ def record_of(closed: ClosedRound, ledger: Ledger, failures: Mapping[str, int]) 
         seconds=0.0,
         failures=dict(failures),
         abstained=sum("abstains" in each for each in closed.reports.values()),
+        beta=closed.beta,
     )

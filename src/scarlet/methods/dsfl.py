@@ -7,8 +7,8 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
-from scarlet.methods.parts.mean import era
 from scarlet.methods.parts.robust import Average, Trim, average
+from scarlet.methods.parts.sharpening import era
 from scarlet.protocol.method import Method
 
 

@@ -22,6 +22,13 @@ Aggregate = Callable[[Index, int], Aggregation]  # (I_req, N) -> the aggregation
 
 
 @dataclass(frozen=True, slots=True)
+class Sharpened(Labels):
+    """An aggregate, and the exponent of Enhanced ERA that sharpened it."""
+
+    beta: float
+
+
+@dataclass(frozen=True, slots=True)
 class Teachers(Labels):
     """An aggregate with several teachers for each sample, and what else its making showed."""
 

@@ -10,6 +10,7 @@ from typing import Any
 from scarlet.arrays import Index, Labels
 from scarlet.distributions import entropy
 from scarlet.errors import MessageError
+from scarlet.protocol.aggregation import Sharpened
 from scarlet.protocol.agreement import Agreement
 from scarlet.protocol.codec import Codec, Context
 from scarlet.protocol.messages import Message, Report, Resync
@@ -72,6 +73,7 @@ class ClosedRound:
     resets: int
     reports: Mapping[int, Mapping[str, float]]
     rejections: Mapping[str, int]  # by reason, failed attempts included
+    beta: float | None = None  # the exponent that sharpened the aggregate; None: nothing was sharpened by one
 
     @property
     def teacher_entropy(self) -> float:
@@ -144,7 +146,8 @@ class Server:
         if len(here.answered) < self.participation.min_answers:
             state.attempt += 1
             return None
-        taught = self._downlink.close(now, here.answers.finish(), self.learner)
+        aggregate = here.answers.finish()
+        taught = self._downlink.close(now, aggregate, self.learner)
         here.answers.commit()
         state.round, state.attempt = now.number, 0
         rejections, self._rejections = self._rejections, Counter()
@@ -157,6 +160,7 @@ class Server:
             resets=len(here.reset),
             reports=here.reports,
             rejections=rejections,
+            beta=aggregate.beta if isinstance(aggregate, Sharpened) else None,
         )
 
     @property

@@ -65,4 +65,10 @@ ROUND_BY_ROUND = (
         title="Mean teacher entropy",
         caption="How undecided the labels are that models learn from; 0 is certain.",
     ),
+    Panel(
+        id="beta",
+        quantity="beta",
+        title="Sharpening exponent beta",
+        caption="How much the mean of the clients' labels was sharpened; 1 leaves it as it is.",
+    ),
 )

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from scarlet.arrays import Index, Labels
 from scarlet.errors import ConfigError
 from scarlet.methods.dsfl import DsflConfig
-from scarlet.methods.parts.mean import Sharpen, mean, power
+from scarlet.methods.parts.mean import mean
 from scarlet.methods.parts.robust import Average, average
+from scarlet.methods.parts.sharpening import Power, Sharpen
 from scarlet.methods.scarlet import ScarletConfig
 
 Rows = npt.NDArray[np.float64]
-IDENTITY: Sharpen = power(1.0)
+IDENTITY: Sharpen = Power(1.0)
 
 
 def answers(seed: int, clients: int, samples: int, classes: int) -> tuple[Index, list[Labels]]:

@@ -9,7 +9,8 @@ from typing_extensions import Doc
 
 from scarlet.arrays import Index, Labels, Mask, Values
 from scarlet.errors import ConfigError
-from scarlet.methods.parts.mean import Rows, Sharpen, mean
+from scarlet.methods.parts.mean import mean
+from scarlet.methods.parts.sharpening import Adaptive, Rows, Sharpen, doubts, sharpened
 from scarlet.protocol.aggregation import Aggregate, Aggregation
 
 Average = Annotated[
@@ -19,7 +20,7 @@ Average = Annotated[
 Trim = Annotated[float, Doc("with --average trimmed: fraction of the answers that is discarded at each end, per class")]
 
 
-def average(kind: Average, trim: Trim, *, then: Sharpen) -> Aggregate:
+def average(kind: Average, trim: Trim, *, then: Sharpen | Adaptive) -> Aggregate:
     """The aggregate of that name, sharpened. `trimmed` with trim=0 is the mean."""
     if not 0 <= trim < 0.5:
         raise ConfigError(f"trim must be at least 0 and less than 0.5, got {trim}; it is cut off at both ends")
@@ -39,7 +40,7 @@ class _Trimmed(Aggregation):
     It must gather all answers: memory is O(clients x |I_req| x N).
     """
 
-    def __init__(self, request: Index, classes: int, trim: float, then: Sharpen) -> None:
+    def __init__(self, request: Index, classes: int, trim: float, then: Sharpen | Adaptive) -> None:
         self._request = request
         self._shape = (len(request), classes)
         self._trim = trim
@@ -60,12 +61,17 @@ class _Trimmed(Aggregation):
         answers, count = answers[:, answered], count[answered]
         cut = np.minimum((self._trim * count).astype(np.int64), (count - 1) // 2)
         rank = np.arange(len(answers))[:, np.newaxis, np.newaxis]
-        rows = _mean_of(answers, (rank >= cut) & (rank < count - cut))
+        kept = (rank >= cut) & (rank < count - cut)
+        rows = _mean_of(answers, kept)
         # Where the answers have nothing in common, such as as many certain classes, nothing is left between the ends.
         empty = rows.sum(axis=1) <= 0
         rows[empty] = _mean_of(answers[:, empty], rank < count[empty])
         rows /= rows.sum(axis=1, keepdims=True)
-        return Labels(self._request[answered], self._then(rows).astype(np.float32))
+        doubt = None
+        if isinstance(self._then, Adaptive):
+            unsure = np.sort([doubts(each) for each in self._answers], axis=0)[:, answered, np.newaxis]
+            doubt = _mean_of(unsure.astype(np.float64), kept)[:, 0]
+        return sharpened(self._request[answered], rows, doubt, count[:, 0], self._then)
 
 
 def _mean_of(answers: Rows, kept: Mask) -> Rows:
