@@ -44,7 +44,7 @@ def test_the_summary_of_a_comparison_repeats_that_of_each_run(comparison: tuple[
 def test_methods_of_a_seed_share_their_data_and_seeds_do_not(comparison: tuple[Path, list[RunResult]]) -> None:
     out, _ = comparison
     drawn = [(out / name / "partition.svg").read_text() for name in ("scarlet-seed0", "dsfl-seed0", "scarlet-seed3")]
-    one, same, other = (re.findall(r'<path d="[^"]+"', figure) for figure in drawn)
+    one, same, other = (re.findall(r"<circle [^>]+>", figure) for figure in drawn)
     assert len(one) > 10 and one == same != other
 
 
