@@ -51,11 +51,11 @@ class Adaptive:
         if not 0 <= self.rho <= 1:
             raise ConfigError(f"rho must be from 0 to 1, got {self.rho}; it is a share of the clients' disagreement")
 
-    def power(self, mean: Rows, doubt: Rows, answers: Index) -> Power:
-        """The sharpening of a round, given of each sample the mean, the mean entropy of the answers, and their number.
+    def power(self, mean: Rows, doubt: Rows) -> Power:
+        """The sharpening of a round, given the mean of the answers to each sample and their mean entropy.
 
-        With one answer there is no disagreement; few answers show less of it than there is, and their mean is sharper
-        in itself.
+        Of k answers some (k - 1) / k of the disagreement is seen, and their mean is the sharper the fewer they are; so
+        with fewer answers beta is nearer to 1, and with one it is 1.
         """
         if not len(mean):
             return Power(1.0)
@@ -73,11 +73,11 @@ def era(temperature: float) -> Sharpen:
     return lambda mean: _softmax(mean, 1 / temperature)
 
 
-def sharpened(index: Index, mean: Rows, doubt: Rows | None, answers: Index, then: Sharpen | Adaptive | None) -> Labels:
+def sharpened(index: Index, mean: Rows, doubt: Rows | None, then: Sharpen | Adaptive | None) -> Labels:
     """The labels that `then` makes of the means, with the beta where there is one."""
     if isinstance(then, Adaptive):
         assert doubt is not None
-        then = then.power(mean, doubt, answers)
+        then = then.power(mean, doubt)
     value = (mean if then is None else then(mean)).astype(np.float32)
     return Sharpened(index, value, then.beta) if isinstance(then, Power) and len(index) else Labels(index, value)
 
