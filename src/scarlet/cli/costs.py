@@ -54,7 +54,7 @@ def _propose(config: CostsConfig, target: float, *, as_json: bool) -> int:
     from scarlet.cli.tables import console, table
 
     title = f"SCARLET within {target:g} MB: {config.clients} clients, {config.rounds} rounds, {config.codec} codec"
-    drawn = table(title, ("cache duration D", "public samples a round", "MB in all", ""))
+    drawn = table(title, ("cache duration D", "public samples a round", "MB in all", "advice"))
     for each in found:
         shown = f"{each.total_mb:,.2f}", "recommended" if each.recommended else ""
         drawn.add_row(str(each.cache_duration), str(each.public_per_round), *shown)
