@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Doc
 
 from scarlet.arrays import Index, Labels, Values
 from scarlet.errors import ConfigError
@@ -14,6 +16,15 @@ from scarlet.protocol.aggregation import Sharpened
 
 Rows = npt.NDArray[np.float64]
 Sharpen = Callable[[Rows], Rows]
+
+Beta = Annotated[
+    float | Literal["auto"],
+    Doc(
+        "exponent of Enhanced ERA; larger sharpens the mean soft-labels more, 1 leaves them unchanged; auto: the "
+        "server chooses one for each round, from how far the clients disagree"
+    ),
+]
+Rho = Annotated[float, Doc("with --beta auto: fraction of the clients' disagreement that sharpening removes; 0: none")]
 
 LEAST_BETA, MOST_BETA = 1.0, 8.0  # of Adaptive
 _ROUNDING = 1e-5  # nats; entropies in single precision are not exact, and near uniform labels a little is much
@@ -64,6 +75,14 @@ class Adaptive:
         logs -= logs.max(axis=0)
         disagreement = _entropy(logs, 1.0)[0] - float(doubt.mean())  # a robust average may be surer than its answers
         return Power(_beta(logs, self.rho * disagreement) if disagreement > _ROUNDING else LEAST_BETA)
+
+
+def enhanced_era(beta: Beta, rho: Rho) -> Power | Adaptive:
+    """Enhanced ERA with a beta that is given, or that is chosen for each round."""
+    adaptive = Adaptive(rho)  # which also checks a rho that is not used
+    if isinstance(beta, str) and beta != "auto":
+        raise ConfigError(f"beta must be a number or auto, got {beta!r}; use 1 to leave the mean as it is")
+    return adaptive if beta == "auto" else Power(beta)
 
 
 def era(temperature: float) -> Sharpen:
