@@ -81,13 +81,13 @@ def page_about(results: Sequence[RunResult], partition_svg: str | None = None) -
     return render(results, partition_svg=partition_svg)
 
 
-def write_page(results: Sequence[RunResult], directory: Path) -> None:
-    """Write report.html about some runs, with the data partition of the first."""
+def write_page(results: Sequence[RunResult], directory: Path, name: str = "report.html") -> None:
+    """Write a page about some runs, with the data partition of the first."""
     from scarlet.report.page import write_report  # plotly is slow to load, and only needed here
 
     assert results[0].directory is not None
     figure = results[0].directory / "partition.svg"
-    write_report(results, directory / "report.html", partition_svg=figure.read_text() if figure.exists() else None)
+    write_report(results, directory / name, partition_svg=figure.read_text() if figure.exists() else None)
 
 
 def complete(result: RunResult) -> None:
