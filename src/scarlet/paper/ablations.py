@@ -1,0 +1,350 @@
+"""What each part of SCARLET does: sharpening, cache duration, participation, and convergence without a test set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from matplotlib.figure import Figure
+
+from scarlet.experiment.stopping import has_converged
+from scarlet.paper.drawing import against_megabytes, by_round, colour_of, heat_map, panels
+from scarlet.paper.exhibit import Context, Exhibit, Row, Shown
+from scarlet.paper.runs import Wanted, clients, megabytes, server
+from scarlet.paper.scale import Scale
+from scarlet.paper.verdict import all_hold, is_more, mean, paired
+from scarlet.paper.wanted import other, scarlet
+from scarlet.records import LAST_ROUNDS, RoundRecord
+
+POINT = 0.01  # of accuracy
+
+
+def _sharpened(scale: Scale, alpha: float) -> tuple[list[Wanted], list[Wanted]]:
+    """DS-FL with each temperature, and the same without a cache but with Enhanced ERA."""
+    old = [other("dsfl", alpha, scale.fewer_seeds, temperature=each) for each in scale.temperatures]
+    return old, [scarlet(scale, alpha, scale.fewer_seeds, beta=each, duration=0) for each in scale.betas]
+
+
+def _era_vs_enhanced(context: Context) -> Shown:
+    scale, runs = context.scale, context.runs
+    rows: list[Row] = []
+    parts: list[bool | None] = []
+    said: list[str] = []
+    figure, axes = panels(2)
+    for axis, alpha in zip(axes, (scale.strong, scale.moderate), strict=True):
+        best = []
+        for name, group in zip(("temperature", "beta"), _sharpened(scale, alpha), strict=True):
+            scores = {each.options[name]: (each, runs.score(each, server)) for each in group}
+            rows += [
+                {"alpha": alpha, name: value, "server_accuracy": mean(score), "seeds": len(score)}
+                for value, (_, score) in scores.items()
+            ]
+            best.append(max(scores.items(), key=lambda item: mean(item[1][1]) if item[1][1] else -1))
+        (t, (old, its)), (beta, (new, own)) = best
+        ahead = paired(own, its)
+        parts.append(is_more(ahead))
+        said.append(f"at alpha = {alpha:g} beta = {beta:g} is {ahead.points()} from T = {t:g}")
+        by_round(axis, list(runs.of(old).values()), "server_accuracy", f"ERA, T = {t:g}", colour_of("dsfl"))
+        by_round(
+            axis, list(runs.of(new).values()), "server_accuracy", f"Enhanced, beta = {beta:g}", colour_of("scarlet")
+        )
+        axis.set(xlabel="round", ylabel="server accuracy", title=f"alpha = {alpha:g}, no cache")
+        axis.legend(fontsize=7)
+    return Shown(rows, figure, all_hold(parts), "the best of each: " + "; ".join(said))
+
+
+def _durations(scale: Scale) -> dict[tuple[str, int], Wanted]:
+    rounds = {"rounds": 600} if scale.name == "small" else {}
+    return {
+        (mode, each): scarlet(scale, scale.strong, scale.fewer_seeds, duration=each, on_expiry=mode, shared=rounds)
+        for mode in ("delete", "refresh")
+        for each in scale.durations
+    }
+
+
+def _duration(context: Context) -> Shown:
+    scale, runs = context.scale, context.runs
+    wanted = _durations(scale)
+    figure, axes = panels(2)
+    rows: list[Row] = []
+    for (mode, duration), each in wanted.items():
+        axis = axes[0 if mode == "delete" else 1]
+        against_megabytes(axis, list(runs.of(each).values()), "server_accuracy", f"D = {duration}")
+        rows.append(
+            {
+                "on_expiry": mode,
+                "duration": duration,
+                "server_accuracy": mean(runs.score(each, server)),
+                "client_accuracy": mean(runs.score(each, clients)),
+                "megabytes": mean(runs.score(each, megabytes)),
+            }
+        )
+    for axis, mode in zip(axes, ("delete (the paper)", "refresh"), strict=True):
+        axis.set(xlabel="cumulative MB", ylabel="server accuracy", title=f"Expired labels: {mode}")
+        axis.legend(fontsize=7)
+    longest, middle = scale.durations[-1], scale.durations[len(scale.durations) // 2]
+    without = runs.score(wanted["delete", 0], server)
+    loss = {
+        (mode, each): paired(runs.score(wanted[mode, each], server), without)
+        for mode in ("delete", "refresh")
+        for each in (middle, longest)
+    }
+    saved = 1 - mean(runs.score(wanted["delete", middle], megabytes)) / mean(runs.score(wanted["delete", 0], megabytes))
+    cliff = paired(without, runs.score(wanted["delete", longest], server))
+    holds = all_hold([is_more(loss["delete", middle], than=-POINT), is_more(cliff)])
+    return Shown(
+        rows,
+        figure,
+        holds,
+        f"against no cache, D = {middle} changes the server's accuracy by {loss['delete', middle].points()} and saves "
+        f"{saved:.0%} of the bytes; D = {longest} changes it by {loss['delete', longest].points()} where expired labels are "
+        f"deleted, and by {loss['refresh', longest].points()} where they are refreshed",
+    )
+
+
+def _betas(scale: Scale, alpha: float) -> dict[float, Wanted]:
+    return {beta: scarlet(scale, alpha, scale.fewer_seeds, beta=beta) for beta in scale.betas}
+
+
+def _beta(context: Context) -> Shown:
+    scale, runs = context.scale, context.runs
+    figure, axes = panels(2, 2)
+    rows: list[Row] = []
+    for at, alpha in enumerate((scale.strong, scale.moderate)):
+        for beta, each in _betas(scale, alpha).items():
+            found = list(runs.of(each).values())
+            by_round(axes[2 * at], found, "server_accuracy", f"beta = {beta:g}")
+            by_round(axes[2 * at + 1], found, "client_accuracy", f"beta = {beta:g}")
+            own = {
+                "server_accuracy": mean(runs.score(each, server)),
+                "client_accuracy": mean(runs.score(each, clients)),
+            }
+            rows.append({"alpha": alpha, "beta": beta, **own, "seeds": len(found)})
+        for axis, who in zip(axes[2 * at :], ("Server", "Clients"), strict=False):
+            axis.set(xlabel="round", ylabel="test accuracy", title=f"{who}, alpha = {alpha:g}")
+    axes[0].legend(fontsize=7)
+    sharp, flat = _betas(scale, scale.strong), _betas(scale, scale.moderate)
+    gain = paired(runs.score(sharp[1.5], server), runs.score(sharp[1.0], server))
+    loss = paired(runs.score(flat[1.0], server), runs.score(flat[1.5], server))
+    return Shown(
+        rows,
+        figure,
+        all_hold([is_more(gain), is_more(loss)]),
+        f"beta = 1.5 changes the server's accuracy by {gain.points()} against beta = 1 at alpha = {scale.strong:g}, and at "
+        f"alpha = {scale.moderate:g} beta = 1 is {loss.points()} from beta = 1.5",
+    )
+
+
+def _heat_maps(context: Context, alphas: Sequence[float]) -> tuple[Figure, list[Row], dict[float, float]]:
+    """Accuracy over alpha and beta; and for each alpha the beta of the best server."""
+    scale, runs = context.scale, context.runs
+    figure, axes = panels(2, height=0.5 + 0.45 * len(alphas))
+    rows: list[Row] = []
+    best: dict[float, float] = {}
+    for axis, score, who in zip(axes, (server, clients), ("Server", "Clients"), strict=True):
+        values = {
+            (beta, alpha): 100 * mean(found)
+            for alpha in alphas
+            for beta, each in _betas(scale, alpha).items()
+            if (found := runs.score(each, score))
+        }
+        heat_map(axis, values, across="beta", down="alpha", title=f"{who}, test accuracy in %")
+        rows += [{"who": who, "alpha": a, "beta": b, "accuracy": value / 100} for (b, a), value in values.items()]
+        if who == "Server":
+            best = {alpha: max(scale.betas, key=lambda beta: values.get((beta, alpha), -1)) for alpha in alphas}
+    return figure, rows, best
+
+
+def _alpha_beta(context: Context) -> Shown:
+    alphas = context.scale.alphas
+    figure, rows, best = _heat_maps(context, alphas)
+    falls = best[alphas[-1]] <= best[alphas[0]] and best[alphas[0]] > 1
+    said = ", ".join(f"{best[alpha]:g} at alpha = {alpha:g}" for alpha in alphas)
+    return Shown(rows, figure, falls, f"the best beta of the server is {said}")
+
+
+def _near_iid(context: Context) -> Shown:
+    scale, runs = context.scale, context.runs
+    figure, rows, best = _heat_maps(context, scale.near_iid)
+    parts: list[bool | None] = []
+    said: list[str] = []
+    for alpha in scale.near_iid:
+        wanted = _betas(scale, alpha)
+        behind = paired(runs.score(wanted[1.0], server), runs.score(wanted[best[alpha]], server))
+        if alpha >= 1:
+            parts.append(best[alpha] == 1 or behind.mean > -POINT)
+        said.append(f"at alpha = {alpha:g} beta = {best[alpha]:g} is best, and beta = 1 is {behind.points()} from it")
+    return Shown(rows, figure, all_hold(parts), "; ".join(said))
+
+
+def _shares(scale: Scale, alpha: float) -> dict[tuple[float, bool], Wanted]:
+    """By the share of the clients, and whether there is a cache."""
+    found = {}
+    for share in scale.participation:
+        some = {} if share == 1 else {"participation": share}
+        for cached in (True, False):
+            duration = scale.duration if cached else 0
+            found[share, cached] = scarlet(scale, alpha, scale.fewer_seeds, duration=duration, shared=some)
+    return found
+
+
+def _participation(context: Context) -> Shown:
+    scale, runs = context.scale, context.runs
+    figure, axes = panels(2)
+    rows: list[Row] = []
+    parts: list[bool | None] = []
+    said: list[str] = []
+    for axis, alpha in zip(axes, (scale.strong, scale.moderate), strict=True):
+        wanted = _shares(scale, alpha)
+        right = axis.twinx()
+        for cached, dash in ((True, "-"), (False, "--")):
+            label = "cache" if cached else "no cache"
+            found = [wanted[share, cached] for share in scale.participation]
+            own = {
+                "server": [mean(runs.score(each, server)) for each in found],
+                "clients": [mean(runs.score(each, clients)) for each in found],
+            }
+            spent = [mean(runs.score(each, megabytes)) for each in found]
+            axis.plot(
+                scale.participation, own["server"], f"{dash}o", color=colour_of("scarlet"), label=f"server, {label}"
+            )
+            axis.plot(
+                scale.participation, own["clients"], f"{dash}s", color=colour_of("cfd"), label=f"clients, {label}"
+            )
+            right.plot(scale.participation, spent, f"{dash}^", color=colour_of("dsfl"), linewidth=0.8)
+            rows += [
+                {
+                    "alpha": alpha,
+                    "participation": p,
+                    "cache": cached,
+                    "server_accuracy": a,
+                    "client_accuracy": b,
+                    "megabytes": c,
+                }
+                for p, a, b, c in zip(scale.participation, own["server"], own["clients"], spent, strict=True)
+            ]
+        axis.set(xlabel="share of the clients in a round", ylabel="test accuracy", title=f"alpha = {alpha:g}")
+        right.set_ylabel("MB in all", color=colour_of("dsfl"))
+        right.grid(visible=False)
+        least, most = scale.participation[0], scale.participation[-1]
+        change = {
+            p: paired(runs.score(wanted[p, True], server), runs.score(wanted[p, False], server)) for p in (least, most)
+        }
+        ratio = {
+            p: mean(runs.score(wanted[p, True], megabytes)) / mean(runs.score(wanted[p, False], megabytes))
+            for p in (least, most)
+        }
+        parts += [is_more(change[most], than=-POINT), ratio[most] < 1, is_more(change[least])]
+        said.append(
+            f"at alpha = {alpha:g} the cache changes the server by {change[most].points()} for {ratio[most]:.0%} of the bytes "
+            f"when all take part, and by {change[least].points()} for {ratio[least]:.0%} when {least:.0%} do"
+        )
+    axes[0].legend(fontsize=6)
+    return Shown(rows, figure, all_hold(parts), "; ".join(said))
+
+
+def _validated(scale: Scale) -> Wanted:
+    held_out = {"private_validation": 0.1, "public_validation": 0.1, "rounds": scale.validation_rounds}
+    return scarlet(scale, scale.moderate, scale.fewer_seeds, shared=held_out)
+
+
+def plateau(records: Sequence[RoundRecord]) -> int | None:
+    """The first round from which the mean of ten evaluations of the server stays within one point of the end."""
+    known = [(record.round, record.server_accuracy) for record in records if record.server_accuracy is not None]
+    if len(known) < LAST_ROUNDS:
+        return None
+    means = np.convolve([value for _, value in known], np.full(LAST_ROUNDS, 1 / LAST_ROUNDS), "valid")
+    off = np.flatnonzero(np.abs(means - means[-1]) > POINT)
+    return known[LAST_ROUNDS - 1 + (int(off[-1]) + 1 if len(off) else 0)][0]
+
+
+def stop_of(records: Sequence[RoundRecord]) -> int | None:
+    """The round after which `--stop-when converged` ends a run; None: not before its end."""
+    return next((each.round for at, each in enumerate(records) if has_converged(records[: at + 1])), None)
+
+
+def _validation(context: Context) -> Shown:
+    found = context.runs.of(_validated(context.scale))
+    runs = list(found.values())
+    quantities = {
+        "server_accuracy": "Server, test accuracy",
+        "public_validation_loss": "Server, public validation loss",
+        "client_accuracy": "Clients, test accuracy",
+        "private_validation_loss": "Clients, private validation loss",
+    }
+    figure, axes = panels(2, 2)
+    for axis, (quantity, title) in zip(axes, quantities.items(), strict=True):
+        by_round(axis, runs, quantity, "", colour_of("scarlet"))
+        axis.set(xlabel="round", title=title)
+    rows: list[Row] = [
+        {"seed": seed, "round": record.round, **{name: getattr(record, name) for name in quantities}}
+        for seed, run in found.items()
+        for record in run.records
+    ]
+    pairs = [(plateau(run.records), stop_of(run.records) or len(run.records)) for run in runs]
+    near = [flat is not None and abs(stop - flat) <= 0.15 * flat for flat, stop in pairs]
+    said = ", ".join(f"round {stop} (accuracy is flat from round {flat})" for flat, stop in pairs)
+    return Shown(rows, figure, all(near) if near else None, f"the validation losses end the runs after {said}")
+
+
+EXHIBITS: Mapping[str, Exhibit] = {
+    each.name: each
+    for each in (
+        Exhibit(
+            name="era-vs-enhanced",
+            title="ERA against Enhanced ERA (Fig. 6)",
+            claim="With the best parameter of each, Enhanced ERA is 3 to 4 points above ERA.",
+            show=_era_vs_enhanced,
+            wants=lambda scale: [
+                each for alpha in (scale.strong, scale.moderate) for group in _sharpened(scale, alpha) for each in group
+            ],
+        ),
+        Exhibit(
+            name="duration",
+            title="Cache duration D (Fig. 11)",
+            claim="Up to a moderate D the accuracy stays within a point and bytes are saved; a very long D is a cliff.",
+            show=_duration,
+            wants=lambda scale: list(_durations(scale).values()),
+        ),
+        Exhibit(
+            name="beta",
+            title="Sharpening beta (Fig. 12)",
+            claim="Sharpening (beta = 1.5) helps the server of strongly non-IID clients, and beta = 1 is best otherwise.",
+            show=_beta,
+            wants=lambda scale: [
+                each for alpha in (scale.strong, scale.moderate) for each in _betas(scale, alpha).values()
+            ],
+        ),
+        Exhibit(
+            name="alpha-beta",
+            title="Accuracy over alpha and beta (Fig. 13)",
+            claim="The best beta of the server falls toward 1 as the clients become more alike.",
+            show=_alpha_beta,
+            wants=lambda scale: [each for alpha in scale.alphas for each in _betas(scale, alpha).values()],
+        ),
+        Exhibit(
+            name="near-iid",
+            title="Near-IID clients (Fig. 14)",
+            claim="From alpha = 1 on, beta = 1 is the best or within a point of it.",
+            show=_near_iid,
+            wants=lambda scale: [each for alpha in scale.near_iid for each in _betas(scale, alpha).values()],
+        ),
+        Exhibit(
+            name="participation",
+            title="Partial participation (Fig. 15)",
+            claim="With all clients the cache saves bytes at the same accuracy; with few it makes the server more accurate.",
+            show=_participation,
+            wants=lambda scale: [
+                each for alpha in (scale.strong, scale.moderate) for each in _shares(scale, alpha).values()
+            ],
+        ),
+        Exhibit(
+            name="validation",
+            title="Convergence without a test set (Fig. 17)",
+            claim="The validation losses become flat when the test accuracies do.",
+            show=_validation,
+            wants=lambda scale: [_validated(scale)],
+        ),
+    )
+}

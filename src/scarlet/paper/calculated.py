@@ -1,0 +1,288 @@
+"""What follows from counts, draws and formulas, without training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from scarlet.config import Config, build
+from scarlet.distributions import entropy
+from scarlet.experiment.cache_simulation import SimulateConfig, simulate_cache
+from scarlet.experiment.costs import MB, CostsConfig, costs, method_of, play
+from scarlet.experiment.federation import prepare
+from scarlet.methods.parts.sharpening import Power, Rows, era
+from scarlet.methods.registry import entry
+from scarlet.paper.drawing import colour_of, panels, title_of
+from scarlet.paper.exhibit import Context, Exhibit, Row, Shown
+from scarlet.presets import preset
+from scarlet.protocol.agreement import Agreement
+
+# Megabytes a round, up and down, in the paper's Table V.
+PAPER_COSTS = {
+    "scarlet": (1.37, 2.97),
+    "dsfl": (4.80, 5.60),
+    "comet": (4.80, 5.60),
+    "cfd": (1.60, 5.60),
+    "selective-fd": (3.88, 5.52),
+}
+# The paper's Table VI: preset -> method -> options.
+PAPER_OPTIONS: dict[str, dict[str, dict[str, float]]] = {
+    "cifar10-a0.05": {
+        "dsfl": {"temperature": 0.1},
+        "cfd": {"uplink_bits": 1, "downlink_bits": 32},
+        "comet": {"clusters": 2, "distil_weight": 1.0},
+        "selective-fd": {"tau_client": 0.0625, "tau_server": 2.0},
+        "scarlet": {"beta": 1.5, "cache_duration": 50},
+    },
+    "cifar10-a0.3": {"scarlet": {"beta": 1.0, "cache_duration": 50}},
+    "cifar100-a0.05": {
+        "dsfl": {"temperature": 0.01},
+        "comet": {"clusters": 2, "distil_weight": 1.0},
+        "selective-fd": {"tau_client": 0.0625, "tau_server": 2.0},
+        "scarlet": {"beta": 1.25, "cache_duration": 50},
+    },
+    "tiny-imagenet-a0.05": {
+        "dsfl": {"temperature": 0.05},
+        "comet": {"clusters": 3, "distil_weight": 1.0},
+        "selective-fd": {"tau_client": 0.03125, "tau_server": 2.0},
+        "scarlet": {"beta": 1.25, "cache_duration": 50},
+    },
+}
+# A label of little and one of much confidence, ten classes each, like the paper's.
+UNSURE = np.array([[0.18, 0.15, 0.13, 0.11, 0.1, 0.09, 0.08, 0.07, 0.05, 0.04]])
+SURE = np.array([[0.82, 0.06, 0.04, 0.02, 0.02, 0.01, 0.01, 0.01, 0.005, 0.005]])
+
+
+def _entropy(label: Rows) -> float:
+    return float(entropy(label.astype(np.float32))[0])
+
+
+def _rounds(context: Context) -> int:
+    return 300 if context.scale.name == "demo" else 3_000
+
+
+def _costs(context: Context) -> Shown:
+    rounds = _rounds(context)
+    found = {each.method: each for each in costs(CostsConfig(rounds=rounds)) if each.method in PAPER_COSTS}
+    rows: list[dict[str, Any]] = [
+        {
+            "method": name,
+            "uplink_mb": cost.uplink_mb.mean,
+            "uplink_max_mb": cost.uplink_mb.max,
+            "downlink_mb": cost.downlink_mb.mean,
+            "downlink_max_mb": cost.downlink_mb.max,
+            "paper_uplink_mb": PAPER_COSTS[name][0],
+            "paper_downlink_mb": PAPER_COSTS[name][1],
+        }
+        for name, cost in found.items()
+    ]
+    figure, axes = panels(2)
+    for axis, key, title in zip(axes, ("uplink_mb", "downlink_mb"), ("Uplink", "Downlink"), strict=True):
+        place = np.arange(len(rows))
+        colours = [colour_of(str(row["method"])) for row in rows]
+        axis.bar(place - 0.2, [row[key] for row in rows], 0.4, color=colours, label="here")
+        axis.bar(place + 0.2, [row[f"paper_{key}"] for row in rows], 0.4, color=colours, alpha=0.4, label="paper")
+        axis.set_xticks(place, [title_of(str(row["method"])) for row in rows], rotation=25, ha="right")
+        axis.set(ylabel="MB a round", title=title)
+    axes[0].legend(fontsize=7)
+    own, other = found["scarlet"], found["dsfl"]
+    total, whole = (each.uplink_mb.mean + each.downlink_mb.mean for each in (own, other))
+    saved = 1 - own.uplink_mb.mean / other.uplink_mb.mean
+    return Shown(
+        rows,
+        figure,
+        saved > 0.65 and total < whole / 2,
+        f"in {rounds} rounds SCARLET sends {own.uplink_mb.mean:.2f} MB up (the paper: 1.37) and {own.downlink_mb.mean:.2f} "
+        f"down (2.97) a round; its uplink is {saved:.0%} below DS-FL's (71 %), both directions together {1 - total / whole:.0%}",
+    )
+
+
+def _cost_dynamics(context: Context) -> Shown:
+    config = CostsConfig(rounds=_rounds(context))
+    agreement: Agreement = build(Agreement, asdict(config))
+    traffic = play(method_of(entry("scarlet"), config), agreement, config.rounds, config.codec)
+    up, down = traffic.uplink / MB, traffic.downlink / MB
+    figure, (axes,) = panels(1, width=5.5)
+    axes.plot(np.arange(1, len(up) + 1), up, label="uplink", linewidth=0.8)
+    axes.plot(np.arange(2, len(up) + 1), down[1:], label="downlink", linewidth=0.8)
+    axes.set(xlabel="round", ylabel="MB a round, 100 clients", title="SCARLET, D = 50")
+    axes.legend(fontsize=7)
+    third = len(up) // 3
+    first, last = float(up[1:third].std()), float(up[-third:].std())
+    rows = [{"round": at + 1, "uplink_mb": a, "downlink_mb": b} for at, (a, b) in enumerate(zip(up, down, strict=True))]
+    return Shown(
+        rows,
+        figure,
+        last < first / 2 and float(up[1:].mean()) < float(down[1:].mean()),
+        f"the uplink swings by {first:.2f} MB (one standard deviation) in the first third of {len(up)} rounds and by "
+        f"{last:.2f} in the last; on average it is {up[1:].mean():.2f} MB, and the downlink {down[1:].mean():.2f}",
+    )
+
+
+def _cache_simulation(context: Context) -> Shown:
+    config = SimulateConfig(rounds=3_000)
+    found = simulate_cache(config)
+    figure, (axes,) = panels(1, width=5.5)
+    for each in found:
+        axes.plot(np.arange(1, config.rounds + 1), each.hit_ratio, label=f"D = {each.duration}", linewidth=0.8)
+    axes.set(xlabel="round", ylabel="share of cached samples", title="10 % of the public samples a round")
+    axes.legend(fontsize=7, ncols=2)
+    rows = [
+        {"duration": each.duration, "mean_hit_ratio": float(each.hit_ratio.mean()), "idle_rounds": len(each.idle)}
+        for each in found
+    ]
+    short = [each for each in found if each.duration < 100]
+    long = [each for each in found if each.duration >= 200]
+    holds = all(each.hit_ratio.mean() > 0.6 and not len(each.idle) for each in short) and all(
+        len(each.idle) for each in long
+    )
+    idle = ", ".join(f"{len(each.idle)} at D = {each.duration}" for each in long)
+    return Shown(
+        rows,
+        figure,
+        holds,
+        f"D = {short[-1].duration} leaves {short[-1].hit_ratio.mean():.0%} of a round's samples cached and no round without "
+        f"a fresh label; rounds in which every sample is cached: {idle}, of {config.rounds}",
+    )
+
+
+def _era_entropy(context: Context) -> Shown:
+    betas, temperatures = np.linspace(0.5, 3, 26), np.linspace(0.02, 0.5, 49)
+    labels = {"little confidence": UNSURE, "much confidence": SURE}
+    figure, axes = panels(2)
+    rows: list[Row] = []
+    for name, label in labels.items():
+        own = _entropy(label)
+        for axis, values, sharpen, kind in ((axes[0], temperatures, era, "T"), (axes[1], betas, Power, "beta")):
+            found = [_entropy(sharpen(float(value))(label)) for value in values]
+            (line,) = axis.plot(values, found, label=name)
+            axis.axhline(own, color=line.get_color(), linewidth=0.8, linestyle=":")
+            rows += [
+                {"label": name, "parameter": kind, "value": float(value), "entropy": each, "entropy_before": own}
+                for value, each in zip(values, found, strict=True)
+            ]
+    axes[0].set(xlabel="temperature T", ylabel="entropy, nats", title="ERA")
+    axes[1].set(xlabel="beta", ylabel="entropy, nats", title="Enhanced ERA")
+    axes[0].legend(fontsize=7)
+    kept = max(abs(_entropy(Power(1.0)(label)) - _entropy(label)) for label in labels.values())
+    off = min(
+        max(abs(_entropy(era(float(t))(label)) - _entropy(label)) for label in labels.values())
+        for t in temperatures
+    )
+    return Shown(
+        rows,
+        figure,
+        kept < 1e-6 < 0.1 < off,
+        f"beta = 1 keeps the entropy of both labels to {kept:.0e} nats; the best temperature changes one of them by "
+        f"{off:.2f} nats at least",
+    )
+
+
+def _partition(context: Context) -> Shown:
+    scale = context.scale
+    alphas = (scale.strong, scale.moderate, scale.near_iid[-1])
+    figure, axes = panels(len(alphas))
+    rows: list[Row] = []
+    spread: list[float] = []
+    options = {name: value for name, value in scale.base.items() if name not in ("preset", "rounds", "eval_every")}
+    if "preset" in scale.base:
+        options = {"private": "cifar10", "public": "cifar100", "clients": 100, "samples_per_client": 500}
+    if context.data_dir is not None:
+        options["data_dir"] = context.data_dir
+    for axis, alpha in zip(axes, alphas, strict=True):
+        counts = prepare(build(Config, {**options, "alpha": alpha, "workers": 1})).counts
+        share = counts / counts.sum(axis=1, keepdims=True)
+        classes = float(np.exp(entropy(share.astype(np.float32))).mean())
+        spread.append(classes)
+        client, label = np.nonzero(counts)
+        axis.scatter(
+            client, label, s=60 * counts[client, label] / counts.max(), color="#b3202c", alpha=0.8, linewidths=0
+        )
+        axis.set(xlabel="client", ylabel="class", title=f"alpha = {alpha:g}")
+        rows += [
+            {"alpha": alpha, "client": a, "class": b, "samples": int(counts[a, b])}
+            for a, b in np.argwhere(counts).tolist()
+        ]
+    said = ", ".join(f"{classes:.1f} at alpha = {alpha:g}" for classes, alpha in zip(spread, alphas, strict=True))
+    return Shown(
+        rows,
+        figure,
+        spread == sorted(spread) and spread[0] < 0.6 * spread[-1],
+        f"a client's images are as mixed as if they were of {said} equally frequent classes",
+    )
+
+
+def _hyperparameters(context: Context) -> Shown:
+    rows: list[Row] = []
+    for name, methods in PAPER_OPTIONS.items():
+        _, own = preset(name)
+        for method, options in methods.items():
+            rows += [
+                {
+                    "preset": name,
+                    "method": method,
+                    "option": option,
+                    "paper": value,
+                    "here": getattr(own[method], option),
+                }
+                for option, value in options.items()
+            ]
+    figure, (axes,) = panels(1, width=6.5, height=0.19 * len(rows))
+    axes.axis("off")
+    cells = [[str(value) for value in row.values()] for row in rows]
+    drawn = axes.table(cells, colLabels=list(rows[0]), loc="center", cellLoc="left")
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(7)
+    equal = sum(row["paper"] == row["here"] for row in rows)
+    return Shown(
+        rows, figure, equal == len(rows), f"{equal} of the paper's {len(rows)} values are those of the presets"
+    )
+
+
+EXHIBITS: Mapping[str, Exhibit] = {
+    each.name: each
+    for each in (
+        Exhibit(
+            name="costs",
+            title="Megabytes per round (Table V)",
+            claim="SCARLET's uplink costs 71 % less than DS-FL's, and both directions together less than half.",
+            show=_costs,
+            seconds=60,
+        ),
+        Exhibit(
+            name="cost-dynamics",
+            title="Cost of each round (Fig. 8)",
+            claim="SCARLET's costs swing in the first rounds and settle; the uplink stays the lower one.",
+            show=_cost_dynamics,
+            seconds=15,
+        ),
+        Exhibit(
+            name="cache-simulation",
+            title="Share of cached samples (Fig. 3)",
+            claim="Already D < 100 caches most samples; from D = 200 on there are rounds without any fresh label.",
+            show=_cache_simulation,
+            seconds=15,
+        ),
+        Exhibit(
+            name="era-entropy",
+            title="Entropy under ERA and Enhanced ERA (Fig. 4)",
+            claim="beta = 1 keeps the entropy of every label; no temperature does that for a sure and an unsure one.",
+            show=_era_entropy,
+        ),
+        Exhibit(
+            name="partition",
+            title="Data of the clients (Fig. 5)",
+            claim="The smaller alpha, the fewer classes a client has.",
+            show=_partition,
+        ),
+        Exhibit(
+            name="hyperparameters",
+            title="Hyperparameters of each method (Table VI)",
+            claim="These are the values of the paper's experiments.",
+            show=_hyperparameters,
+        ),
+    )
+}

@@ -1,0 +1,74 @@
+"""A table or figure of the paper, and what it came to."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scarlet.paper.runs import Runs, Wanted
+from scarlet.paper.scale import Scale
+from scarlet.paper.verdict import opening
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Row = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a figure is made from."""
+
+    scale: Scale
+    runs: Runs
+    data_dir: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a figure came to: its data, its picture, and whether the claim holds in them (None: they cannot tell)."""
+
+    rows: Sequence[Row]
+    picture: Figure
+    holds: bool | None
+    found: str  # the numbers behind it
+
+    @property
+    def sentence(self) -> str:
+        return f"{opening(self.holds)}: {self.found}."
+
+
+@dataclass(frozen=True, slots=True)
+class Exhibit:
+    """A table or figure: what the paper claims, the runs that it needs, and how it is made from them."""
+
+    name: str
+    title: str
+    claim: str
+    show: Callable[[Context], Shown]
+    wants: Callable[[Scale], Sequence[Wanted]] = lambda scale: ()
+    seconds: float = 10.0  # of making it, beside its runs
+
+
+def write(exhibit: Exhibit, scale: Scale, shown: Shown, out: Path) -> None:
+    """Leave data.csv, data.json, figure.svg and figure.png in a directory."""
+    out.mkdir(parents=True, exist_ok=True)
+    columns = list(dict.fromkeys(name for row in shown.rows for name in row))
+    with (out / "data.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, columns)
+        table.writeheader()
+        table.writerows(shown.rows)
+    described = {"name": exhibit.name, "title": exhibit.title, "claim": exhibit.claim, "scale": scale.name}
+    verdict = {"holds": shown.holds, "sentence": shown.sentence}
+    (out / "data.json").write_text(json.dumps({**described, **verdict, "rows": list(shown.rows)}, indent=1) + "\n")
+    for kind in ("svg", "png"):
+        shown.picture.savefig(out / f"figure.{kind}", bbox_inches="tight", dpi=110, metadata=_timeless(kind))
+
+
+def _timeless(kind: str) -> dict[str, None]:
+    """Metadata without the date, so that the same data give the same file."""
+    return {"Date": None} if kind == "svg" else {}

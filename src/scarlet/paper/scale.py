@@ -1,0 +1,119 @@
+"""How large an experiment is: on the embedded data within minutes, on CIFAR-10 within hours, or as in the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scarlet.errors import unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The options that the runs of all figures share, and the values of each axis."""
+
+    name: str
+    about: str
+    base: Mapping[str, Any]
+    strong: float  # alpha of clients with few classes each
+    moderate: float
+    alphas: Sequence[float]  # of the heat map
+    near_iid: Sequence[float]
+    betas: Sequence[float]
+    temperatures: Sequence[float]  # of ERA, against which Enhanced ERA is compared
+    duration: int  # D of SCARLET
+    durations: Sequence[int]
+    others_duration: int  # D of the other methods, where they have a cache
+    participation: Sequence[float]
+    seeds: Sequence[int]  # of the comparison of all methods
+    fewer_seeds: Sequence[int]  # of the grids
+    minutes: float  # that a run takes on one core
+    validation_rounds: int
+    datasets: Sequence[str] = ()  # presets of further private datasets, each with all methods
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # options of each method
+
+    def tuned(self, alpha: float) -> float:
+        """The beta that the paper uses: sharpening where clients have few classes, none otherwise."""
+        return 1.5 if alpha == self.strong else 1.0
+
+
+_EMBEDDED = Scale(
+    name="demo",
+    about="the embedded digits, 10 clients of 200 images, 40 rounds",
+    base={"samples_per_client": 200, "rounds": 40, "codec": "reference"},
+    strong=0.1,
+    moderate=0.3,
+    alphas=(0.1, 0.2, 0.3),
+    near_iid=(0.5, 1.0, 10.0),
+    betas=(0.5, 1.0, 1.5, 2.0, 3.0),
+    temperatures=(0.05, 0.1, 0.2),
+    duration=15,
+    durations=(0, 5, 10, 15, 20, 40),
+    others_duration=10,
+    participation=(0.2, 0.5, 1.0),
+    seeds=(0, 1, 2),
+    fewer_seeds=(0, 1),
+    minutes=1.0,
+    validation_rounds=120,
+)
+_SMALL = Scale(
+    name="small",
+    about="CIFAR-10 with CIFAR-100, cnn32, 10 clients of 500 images, 300 rounds",
+    base={
+        "private": "cifar10",
+        "public": "cifar100",
+        "model": "cnn32",
+        "clients": 10,
+        "samples_per_client": 500,
+        "public_size": 2_000,
+        "public_per_round": 200,
+        "local_epochs": 1,
+        "distil_epochs": 2,
+        "rounds": 300,
+        "eval_every": 5,
+        "codec": "reference",
+    },
+    strong=0.05,
+    moderate=0.3,
+    alphas=(0.05, 0.1, 0.3),
+    near_iid=(0.5, 1.0, 10.0),
+    betas=(0.5, 1.0, 1.5, 2.0, 3.0),
+    temperatures=(0.05, 0.1, 0.2),
+    duration=50,
+    durations=(0, 10, 25, 50, 100, 200),
+    others_duration=25,
+    participation=(0.2, 0.5, 1.0),
+    seeds=(0, 1),
+    fewer_seeds=(0, 1),
+    minutes=15.0,
+    validation_rounds=300,
+)
+_FULL = Scale(
+    name="full",
+    about="the paper's setting: 100 clients, ResNets, 3,000 rounds; for a machine with GPUs",
+    base={"preset": "cifar10-a0.05", "eval_every": 10},
+    strong=0.05,
+    moderate=0.3,
+    alphas=(0.05, 0.1, 0.15, 0.2, 0.25, 0.3),
+    near_iid=(0.5, 1.0, 2.0, 5.0, 10.0),
+    betas=(0.5, 1.0, 1.5, 2.0, 2.5, 3.0),
+    temperatures=tuple(round(0.025 * step, 3) for step in range(1, 13)),
+    duration=50,
+    durations=(0, 25, 50, 100, 200, 400, 800),
+    others_duration=25,
+    participation=(0.1, 0.3, 0.5, 0.7, 0.9, 1.0),
+    seeds=(0, 1, 2),
+    fewer_seeds=(0,),
+    minutes=60 * 24 * 60.0,
+    validation_rounds=3_000,
+    datasets=("cifar100-a0.05", "tiny-imagenet-a0.05"),
+)
+SCALES = {each.name: each for each in (_EMBEDDED, _SMALL, _FULL)}
+
+
+def scale_of(name: str) -> Scale:
+    """The scale of that name."""
+    if name not in SCALES:
+        raise unknown("scale", name, SCALES)
+    return SCALES[name]
