@@ -1,0 +1,106 @@
+"""Makes tables and figures: first the runs that they need, side by side, then each of them, and a page about all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scarlet.errors import unknown
+from scarlet.experiment.planned import Planned
+from scarlet.experiment.run_directory import make as make_directory
+from scarlet.experiment.sweep import Watch, process_count, run_side_by_side
+from scarlet.paper import ablations, calculated, performance
+from scarlet.paper.exhibit import Context, Exhibit, Shown, write
+from scarlet.paper.runs import Runs
+from scarlet.paper.scale import Scale
+
+ORDER = (
+    *("centralized", "costs", "cost-dynamics", "performance", "equal-bytes", "cache-simulation", "era-entropy"),
+    *("era-vs-enhanced", "partition", "cache-others", "duration", "beta", "alpha-beta", "near-iid"),
+    *("participation", "validation", "hyperparameters"),
+)
+_ALL = {**performance.EXHIBITS, **calculated.EXHIBITS, **ablations.EXHIBITS}
+EXHIBITS: Mapping[str, Exhibit] = {name: _ALL[name] for name in ORDER}
+GALLERY = "results.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A table or figure, and where it is."""
+
+    exhibit: Exhibit
+    shown: Shown
+    directory: Path
+
+
+def find(names: Sequence[str]) -> list[Exhibit]:
+    """The tables and figures of these names; `all` is every one."""
+    if list(names) == ["all"]:
+        return list(EXHIBITS.values())
+    for name in names:
+        if name not in EXHIBITS:
+            raise unknown("figure", name, [*EXHIBITS, "all"])
+    return [EXHIBITS[name] for name in names]
+
+
+def runs_of(exhibits: Sequence[Exhibit], scale: Scale, data_dir: Path | None) -> list[Planned]:
+    """The runs that some figures need, each once, one seed after another."""
+    found = {
+        each.directory: each
+        for exhibit in exhibits
+        for wanted in exhibit.wants(scale)
+        for each in wanted.planned(scale, data_dir)
+    }
+    return sorted(found.values(), key=lambda each: each.config.seed)
+
+
+def seconds(exhibits: Sequence[Exhibit], scale: Scale, processes: int) -> float:
+    """How long it takes to make some figures, roughly: their runs are counted, not tried."""
+    planned = runs_of(exhibits, scale, None)
+    usual = max((each.config.rounds for each in planned), default=1)
+    rounds = sum(each.config.rounds for each in planned)
+    base = dict(scale.base).get("rounds", usual)
+    return 60 * scale.minutes * rounds / base / processes + sum(each.seconds for each in exhibits)
+
+
+def make(
+    exhibits: Sequence[Exhibit],
+    scale: Scale,
+    out: Path,
+    *,
+    data_dir: Path | None = None,
+    processes: int | None = None,
+    watch: Watch | None = None,
+) -> list[Made]:
+    """Make some figures below a directory; runs that are there already, for other figures too, are not repeated."""
+    planned = runs_of(exhibits, scale, data_dir)
+    pool = make_directory(out) / f"runs-{scale.name}"
+    results = run_side_by_side(planned, make_directory(pool), process_count(processes, planned), watch) if planned else []
+    context = Context(scale, Runs(results), data_dir)
+    made = []
+    for exhibit in exhibits:
+        shown = exhibit.show(context)
+        write(exhibit, scale, shown, out / exhibit.name)
+        made.append(Made(exhibit, shown, out / exhibit.name))
+    write_gallery(out)
+    return made
+
+
+def write_gallery(out: Path) -> None:
+    """A page with the picture and the sentence of every figure that is in the directory."""
+    lines = ["# What the paper claims, and what these runs show", ""]
+    for name, exhibit in EXHIBITS.items():
+        data = out / name / "data.json"
+        if data.exists():
+            found = json.loads(data.read_text())
+            lines += [
+                f"## {exhibit.title}",
+                "",
+                f"![{exhibit.title}]({name}/figure.svg)",
+                "",
+                f"*{exhibit.claim}* **{found['sentence']}** (`scarlet paper {name} --scale {found['scale']}`)",
+                "",
+            ]
+    (out / GALLERY).write_text("\n".join(lines))
