@@ -1,0 +1,153 @@
+"""Every table and figure, made from runs that were invented so that its claim holds, fails, or cannot be told."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scarlet.errors import ScarletError
+from scarlet.paper.ablations import plateau, stop_of
+from scarlet.paper.exhibit import Context, Shown, write
+from scarlet.paper.make import EXHIBITS, find, runs_of
+from scarlet.paper.runs import Runs, Wanted
+from scarlet.paper.scale import SCALES
+from scarlet.paper.verdict import Interval, all_hold, is_more, paired
+from scarlet.records import RoundRecord, RunResult
+
+DEMO = SCALES["demo"]
+Effect = Callable[[Wanted], tuple[float, float]]  # -> server accuracy and megabytes at the end
+
+trained = [name for name, each in EXHIBITS.items() if each.wants(DEMO)]
+
+
+def invented(wanted: Wanted, seed: int, effect: Effect) -> RunResult:
+    """A run that rises to an accuracy and is flat from its middle on; seeds differ by two tenths of a point."""
+    end, megabytes = effect(wanted)
+    rounds = int(wanted.options.get("rounds", 40))
+    records = []
+    for at in range(1, rounds + 1):
+        done = min(1.0, 2 * at / rounds)
+        server = None if wanted.method in ("individual", "centralized") else end * done + 0.002 * seed
+        records.append(
+            RoundRecord(
+                at,
+                server_accuracy=server,
+                client_accuracy=end * done + 0.1 + 0.002 * seed,
+                cumulative_bytes=int(1e6 * megabytes * at / rounds),
+                private_validation_loss=2 - done,
+                public_validation_loss=1.5 - done,
+            )
+        )
+    title = wanted.method.upper()
+    config = {"method": wanted.method, "seed": seed, **wanted.options}
+    return RunResult(wanted.method, title, config, records, {"interrupted": False}, Path(wanted.name(seed)))
+
+
+def shown(name: str, effect: Effect) -> Shown:
+    wanted = EXHIBITS[name].wants(DEMO)
+    runs = Runs(invented(each, seed, effect) for each in wanted for seed in each.seeds)
+    return EXHIBITS[name].show(Context(DEMO, runs, None))
+
+
+def as_the_paper_says(wanted: Wanted) -> tuple[float, float]:
+    """Invented data in which every claim holds."""
+    own = wanted.options
+    megabytes = {"scarlet": 4.0, "dsfl": 10.0, "cfd": 7.0, "comet": 10.0, "selective-fd": 9.0}.get(wanted.method, 0.0)
+    accuracy = {"scarlet": 0.6, "dsfl": 0.55, "centralized": 0.8}.get(wanted.method, 0.5)
+    if own.get("codec") == "compact":
+        megabytes /= 10
+    if wanted.method == "scarlet":
+        best = {0.1: 2.0, 0.2: 1.5}.get(own["alpha"], 1.0)
+        if own["alpha"] == 0.1 and own["beta"] == 1.5:
+            accuracy += 0.02
+        accuracy -= 0.03 * abs(own["beta"] - best)
+        if own["cache_duration"] == 0:
+            megabytes = 10.0
+        if own["cache_duration"] == DEMO.durations[-1]:
+            accuracy -= 0.1 if own["on_expiry"] == "delete" else 0.0
+        if own.get("participation", 1.0) < 0.3:
+            accuracy -= 0.0 if own["cache_duration"] else 0.08
+    elif own.get("cache_duration"):
+        megabytes /= 2
+    return accuracy, megabytes
+
+
+def upside_down(wanted: Wanted) -> tuple[float, float]:
+    """Invented data in which no claim about training holds."""
+    accuracy, megabytes = as_the_paper_says(wanted)
+    saved = {"cfd": 20.0, "comet": 20.0, "selective-fd": 20.0} if wanted.options.get("cache_duration") else {}
+    return 1 - accuracy, saved.get(wanted.method, 14 - megabytes)
+
+
+@pytest.mark.parametrize("name", [name for name in trained if name != "validation"])
+def test_a_claim_holds_in_data_that_are_as_the_paper_says_and_not_in_the_opposite(name: str) -> None:
+    good, bad = shown(name, as_the_paper_says), shown(name, upside_down)
+    assert good.holds is True, good.sentence
+    assert bad.holds is False, bad.sentence
+    assert good.sentence.startswith("The claim holds: ") and bad.sentence.startswith("The claim does not hold: ")
+    assert good.rows and "nan" not in good.sentence
+
+
+@pytest.mark.parametrize("name", [name for name in EXHIBITS if name not in trained])
+def test_what_is_calculated_agrees_with_the_paper(name: str) -> None:
+    found = EXHIBITS[name].show(Context(DEMO, Runs([]), None))
+    assert found.holds is True, found.sentence
+    assert found.rows
+
+
+def test_noise_leaves_a_claim_open() -> None:
+    rng = np.random.default_rng(0)
+    assert shown("beta", lambda wanted: (0.5 + 0.1 * float(rng.normal()), 4.0)).holds is not True
+
+
+def test_a_figure_leaves_its_data_its_pictures_and_its_sentence(tmp_path: Path) -> None:
+    made = shown("performance", as_the_paper_says)
+    write(EXHIBITS["performance"], DEMO, made, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"data.csv", "data.json", "figure.svg", "figure.png"}
+    found = json.loads((tmp_path / "data.json").read_text())
+    assert found["holds"] is True and found["sentence"] == made.sentence and found["scale"] == "demo"
+    with (tmp_path / "data.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == len(found["rows"]) == 12
+    before = (tmp_path / "figure.svg").read_bytes()
+    write(EXHIBITS["performance"], DEMO, shown("performance", as_the_paper_says), tmp_path)
+    assert (tmp_path / "figure.svg").read_bytes() == before
+
+
+def test_runs_that_several_figures_share_are_planned_once() -> None:
+    alone = [{each.directory for each in runs_of([exhibit], DEMO, None)} for exhibit in EXHIBITS.values()]
+    together = runs_of(list(EXHIBITS.values()), DEMO, None)
+    assert len(together) == len(set.union(*alone)) < sum(map(len, alone))
+    assert [each.config.seed for each in together] == sorted(each.config.seed for each in together)
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+def test_the_runs_of_every_scale_have_valid_options(scale: object) -> None:
+    planned = runs_of(list(EXHIBITS.values()), scale, None)  # type: ignore[arg-type]
+    assert len(planned) > 50
+    assert all(each.config.workers == 1 for each in planned)
+
+
+def test_an_unknown_figure_is_named_with_the_nearest() -> None:
+    with pytest.raises(ScarletError, match=r"^unknown figure 'performence': did you mean 'performance'\?"):
+        find(["performence"])
+    assert [each.name for each in find(["all"])] == list(EXHIBITS)
+
+
+def test_a_plateau_is_the_first_round_from_which_the_mean_stays_near_the_end() -> None:
+    rising = [RoundRecord(at, server_accuracy=min(0.6, 0.01 * at)) for at in range(1, 201)]
+    assert plateau(rising) == 64  # the mean of rounds 55 to 64 is 0.59 and a bit
+    assert plateau(rising[:5]) is None
+    assert stop_of(rising) is None  # it has no validation loss
+
+
+def test_differences_are_of_the_seeds_that_both_have() -> None:
+    assert paired({0: 0.5, 1: 0.6}, {1: 0.5, 2: 0.1}) == Interval(pytest.approx(0.1), np.inf, 1)  # type: ignore[arg-type]
+    wide, narrow = paired({0: 0.5, 1: 0.6}, {0: 0.5, 1: 0.4}), paired({0: 0.5, 1: 0.6}, {0: 0.4, 1: 0.499})
+    assert is_more(wide) is None and is_more(narrow) is True and is_more(narrow, than=0.2) is False
+    assert all_hold([True, None]) is None and all_hold([None, False]) is False and all_hold([]) is None
