@@ -55,7 +55,13 @@ def metrics(out: Path) -> dict[str, list[dict[str, object]]]:
 
 def begin(out: Path, grid: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "scarlet", "sweep", str(grid), "--out", str(out), "--processes", "2"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background may ignore it
+    )
 
 
 def written(tmp_path: Path) -> Path:

@@ -117,6 +117,7 @@ class _Run:
     _process: BaseProcess | None = None
     _reason: Connection | None = None
     _began: float = 0.0
+    _told: bool = False  # to end early
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.planned.directory, self.planned.config.rounds)
@@ -148,6 +149,7 @@ class _Run:
     def interrupt(self) -> None:
         """Let it end after its last whole round."""
         if self._process is not None:
+            self._told = True
             self._process.terminate()
 
     def kill(self) -> None:
@@ -183,7 +185,7 @@ class _Run:
         self._reason.close()
         if finished(self.directory) is not None:
             self.progress.state = "finished"
-        elif process.exitcode == 0:
+        elif process.exitcode == 0 or (self._told and process.exitcode == -signal.SIGTERM):  # before it could listen
             self.progress.state = "interrupted"
         else:
             ended = f"its process ended with exit code {process.exitcode}; where memory is short, use fewer processes"
