@@ -50,6 +50,7 @@ class RoundRecord:
     abstained: int = 0  # clients that answered without soft-labels, because they had lost their model
     accuracy_by_model: dict[str, float] = field(default_factory=dict)  # of clients, where they have different models
     beta: float | None = None  # exponent of Enhanced ERA that sharpened the labels of this round, if one did
+    asked: int = 0  # clients that were asked; 0: not counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,4 +173,5 @@ def record_of(closed: ClosedRound, ledger: Ledger, failures: Mapping[str, int]) 
         failures=dict(failures),
         abstained=sum("abstains" in each for each in closed.reports.values()),
         beta=closed.beta,
+        asked=closed.asked,
     )
