@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scarlet.arrays import Integers
 from scarlet.data.partition import class_counts, partition, split_test
-from scarlet.data.partition_figure import partition_figure
+from scarlet.data.partition_figure import partition_figure, totals_in
 from scarlet.errors import ConfigError
 from scarlet.rng import stream
 
@@ -214,6 +214,7 @@ def test_the_picture_is_an_svg_with_its_title(clients: int, classes: int, tmp_pa
     path = tmp_path / "partition.svg"
     partition_figure(counts, path, "alpha 0.05")
     assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    assert totals_in(path.read_text()) == counts.sum(axis=1).tolist()
     assert "alpha 0.05" in path.read_text()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST_CLASSES, MOST_CLIENTS = 40, 200  # beyond these, circles are too small to read
 INK = "#b3202c"
+_TOTALS = "Training samples of each client: "
 
 
 def partition_figure(counts: Integers, path: Path, title: str) -> None:
@@ -22,7 +24,14 @@ def partition_figure(counts: Integers, path: Path, title: str) -> None:
 
     The area of a circle is proportional to the count; large tables become a heat map.
     """
-    draw(counts, title).savefig(path, format="svg", metadata={"Date": None})
+    totals = _TOTALS + " ".join(map(str, counts.sum(axis=1).tolist()))
+    draw(counts, title).savefig(path, format="svg", metadata={"Date": None, "Description": totals})
+
+
+def totals_in(svg: str) -> list[int]:
+    """The number of samples of each client, which the picture describes itself with; none in a picture without."""
+    found = re.search(rf"{_TOTALS}([\d ]*)", svg)
+    return [int(total) for total in found.group(1).split()] if found else []
 
 
 def draw(counts: Integers, title: str) -> Figure:
