@@ -44,7 +44,7 @@ def _trace(clients: Sequence[Client], stroke: Stroke) -> Drawn:
         "hovertemplate": "%{text}: %{y:.3~f}",
     }
     samples = [client.samples or 0 for client in ordered]
-    if any(samples):  # the area of a dot shows their number
+    if len(set(samples)) > 1:  # the area of a dot shows their number
         trace["marker"] = {"size": [round(4 + 10 * math.sqrt(own / max(samples)), 1) for own in samples]}
     return trace
 
