@@ -40,7 +40,7 @@ def main() -> None:
             own = with_auto - step
             print(
                 f"{agreement.clients} clients x {agreement.public_per_round:,} x {classes} classes, {codec}: "
-                f"the server's step {1e3 * step:.1f} ms with beta 1.5, {1e3 * own:+.1f} ms with auto ({own / step:+.1%})",
+                f"server step {1e3 * step:.1f} ms with beta 1.5, {1e3 * own:+.1f} ms with auto ({own / step:+.1%})",
                 flush=True,
             )
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scarlet.experiment.costs import costs as costs
     from scarlet.experiment.result import Result as Result
     from scarlet.experiment.run import run as run
+    from scarlet.experiment.sweep import sweep as sweep
     from scarlet.methods.centralized import CentralizedConfig as CentralizedConfig
     from scarlet.methods.cfd import CfdConfig as CfdConfig
     from scarlet.methods.comet import CometConfig as CometConfig
@@ -58,6 +59,7 @@ _HOMES = {
     "register": "scarlet.methods.registry",
     "run": "scarlet.experiment.run",
     "share_out": "scarlet.data.partition",
+    "sweep": "scarlet.experiment.sweep",
     "simulate_cache": "scarlet.experiment.cache_simulation",
 }
 

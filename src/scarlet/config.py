@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from typing_extensions import Doc
 
@@ -91,7 +91,23 @@ class Config:
     weight_decay: Annotated[float, Doc("weight decay of SGD")] = 0.0
     batch_size: Annotated[int, Doc("batch size of local training and of distillation")] = 50
     eval_every: Annotated[int, Doc("evaluation interval in rounds; the last is always evaluated")] = 1
+    private_validation: Annotated[
+        float, Doc("fraction of each client's training images that is held out, to measure a validation loss")
+    ] = 0.0
+    public_validation: Annotated[
+        float, Doc("fraction of the public images whose soft-labels the server's model does not learn, likewise")
+    ] = 0.0
     seed: Annotated[int, Doc("random seed of the data split, the initial weights and all other draws")] = 0
+
+    stop_when: Annotated[
+        Literal["converged"] | None,
+        Doc("end the run when its validation losses no longer fall; needs a validation fraction (default: never)"),
+    ] = None
+    stop_at_mb: Annotated[float | None, Doc("end the run after this much traffic, in megabytes (default: none)")] = None
+    stop_at_accuracy: Annotated[
+        float | None, Doc("end the run at this accuracy of the server's model, from 0 to 1 (default: none)")
+    ] = None
+    stop_at_seconds: Annotated[float | None, Doc("end the run after this time (default: none)")] = None
 
     dropout: Annotated[
         float, Doc("q, probability that a client fails in a round: q/2 before training, q/2 after (its reply is lost)")
@@ -133,7 +149,7 @@ class Config:
             raise ConfigError(
                 f"min_answers must be from 1 to the {self.asked} clients that a round asks, got {self.min_answers}"
             )
-        for name in ("dropout", "hostile", "wipe", "momentum"):
+        for name in ("dropout", "hostile", "wipe", "momentum", "private_validation", "public_validation"):
             if not 0 <= (value := getattr(self, name)) < 1:
                 raise ConfigError(f"{name} must be at least 0 and less than 1, got {value}; 0 switches it off")
         check_codec(self.codec, self.uplink_bits, self.downlink_bits)
@@ -147,6 +163,7 @@ class Config:
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise ConfigError(f"weight_decay must be 0 or more, got {self.weight_decay}; 0 switches it off")
         self._check_models()
+        self._check_stopping()
         if self.public_size is not None and self.public_per_round is not None:
             check_per_round(self.public_per_round, self.public_size)
 
@@ -161,6 +178,20 @@ class Config:
             )
         if not all(share >= 0 for share in self.model_shares) or not math.isclose(sum(self.model_shares), 1):
             raise ConfigError(f"model_shares must be 0 or more and sum to 1, got {self.model_shares}; such as 0.3,0.7")
+
+    def _check_stopping(self) -> None:
+        for name in ("stop_at_mb", "stop_at_accuracy", "stop_at_seconds"):
+            if (limit := getattr(self, name)) is not None:
+                _check_positive(name, limit, "leave it out to run all rounds")
+        if self.stop_at_accuracy is not None and self.stop_at_accuracy > 1:
+            raise ConfigError(f"stop_at_accuracy must be at most 1, got {self.stop_at_accuracy}; 0.9 is 90 %")
+        if self.stop_when is not None:
+            check_choice("stop_when", self.stop_when, ("converged",))
+            if not (self.private_validation or self.public_validation):
+                raise ConfigError(
+                    "stop_when converged looks at validation losses, and nothing is held out for them; "
+                    "add private_validation or public_validation, such as 0.1"
+                )
 
     @property
     def models(self) -> list[str]:
@@ -187,7 +218,7 @@ def check_per_round(per_round: int, size: int) -> None:
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Raise ConfigError for a value that is not among the choices of an option."""
     if value not in choices:
-        known = f"{', '.join(choices[:-1])} or {choices[-1]}"
+        known = " or ".join([*([", ".join(choices[:-1])] if choices[1:] else []), choices[-1]])
         instead = _REMOVED.get((name.split()[0].lstrip("-"), str(value)))
         remedy = "" if instead is None else f"; {value} was removed, use {instead}"
         raise ConfigError(f"{name} must be {known}, got {value!r}{remedy}")

@@ -14,7 +14,10 @@ import numpy as np
 
 LAST_ROUNDS = 10  # final accuracy is a mean over this many rounds at the end, because one round's accuracy is noisy
 
-_MEANS = ("server_accuracy", "client_accuracy", "server_loss", "cache_hit_ratio", "mean_teacher_entropy")
+_MEANS = (
+    *("server_accuracy", "client_accuracy", "server_loss", "cache_hit_ratio", "mean_teacher_entropy"),
+    *("private_validation_loss", "public_validation_loss"),
+)
 _TOTALS = (
     *("uplink_bytes", "downlink_bytes", "catch_up_bytes", "uplink_frame_bytes", "downlink_frame_bytes"),
     *("uplink_transport_bytes", "downlink_transport_bytes", "report_bytes", "rejected_bytes"),
@@ -49,6 +52,8 @@ class RoundRecord:
     failures: dict[str, int] = field(default_factory=dict)  # clients that failed, by reason
     abstained: int = 0  # clients that answered without soft-labels, because they had lost their model
     accuracy_by_model: dict[str, float] = field(default_factory=dict)  # of clients, where they have different models
+    private_validation_loss: float | None = None  # mean over the clients, on what they hold out
+    public_validation_loss: float | None = None  # the server's model, on soft-labels that it does not learn
     beta: float | None = None  # exponent of Enhanced ERA that sharpened the labels of this round, if one did
     asked: int = 0  # clients that were asked; 0: not counted
 

@@ -419,3 +419,13 @@ def test_ctrl_c_ends_a_run_cleanly_with_what_was_done_so_far(send: Callable[[int
     assert summary["interrupted"] is True and 2 <= summary["rounds"] == len(rounds) < 500
     assert summary["cumulative_bytes"] == rounds[-1]["cumulative_bytes"]
     assert (out / "report.html").stat().st_size > 0 and (out / "server.safetensors").exists()
+
+
+def test_costs_proposes_settings_for_a_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    setting = ["--clients", "10", "--public-size", "1797", "--public-per-round", "180", "--rounds", "60"]
+    assert main(["costs", "--target-mb", "3", *setting]) == 0
+    shown = capsys.readouterr().out
+    assert "SCARLET within 3 MB: 10 clients, 60 rounds, reference codec" in shown and "recommended" in shown
+    assert main(["costs", "--target-mb", "3", *setting, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sum(each["recommended"] for each in found) == 1 and all(each["total_mb"] <= 3 for each in found)

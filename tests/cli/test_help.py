@@ -44,7 +44,7 @@ def groups(arguments: Sequence[str]) -> dict[str, list[str]]:
 def test_the_options_of_a_run_come_in_groups() -> None:
     shown = groups(["run", "scarlet"])
     assert list(shown) == [
-        *("options", "data", "federation", "training", "method", "faults", "performance", "output"),
+        *("options", "data", "federation", "training", "stopping", "method", "faults", "performance", "output"),
     ]
     assert shown["options"] == ["--help", "--preset", "--config"]
     assert shown["method"] == ["--beta", "--rho", "--cache-duration", "--average", "--trim", "--on-expiry"]

@@ -216,17 +216,22 @@ def test_the_picture_is_an_svg_with_its_title(clients: int, classes: int, tmp_pa
     assert ElementTree.parse(path).getroot().tag.endswith("svg")
     assert totals_in(path.read_text()) == counts.sum(axis=1).tolist()
     assert "alpha 0.05" in path.read_text()
+    assert totals_in(path.read_text()) == counts.sum(axis=1).tolist()
 
 
 def test_a_picture_has_a_circle_for_each_class_a_client_holds(tmp_path: Path) -> None:
-    from matplotlib.collections import PathCollection
+    partition_figure(np.array([[4, 0], [1, 2]]), tmp_path / "partition.svg", "")
+    circles = [each.attrib for each in ElementTree.parse(tmp_path / "partition.svg").iter() if "r" in each.attrib]
+    areas = np.array([float(each["r"]) ** 2 for each in circles])
+    assert np.allclose(areas / areas.max(), [1.0, 0.25, 0.5], atol=1e-2)
+    columns, rows = ([float(each[axis]) for each in circles] for axis in ("cx", "cy"))
+    assert columns[0] < columns[1] == columns[2] and rows[2] < rows[0] == rows[1]  # classes go upwards
 
-    from scarlet.data.partition_figure import draw
 
-    counts = np.array([[4, 0], [1, 2]])
-    (circles,) = [c for c in draw(counts, "").axes[0].collections if isinstance(c, PathCollection)]
-    areas = np.asarray(circles.get_sizes())
-    assert np.allclose(areas / areas.max(), [1.0, 0.25, 0.5])
+def test_a_large_table_becomes_a_small_picture(tmp_path: Path) -> None:
+    counts = np.random.default_rng(0).integers(0, 50, (10_000, 10))
+    partition_figure(counts, tmp_path / "partition.svg", "10,000 clients")
+    assert (tmp_path / "partition.svg").stat().st_size < 300_000
 
 
 @settings(max_examples=200, deadline=None)

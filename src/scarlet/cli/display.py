@@ -111,17 +111,19 @@ def _live_table(rows: Sequence[_Row], runs: int) -> Table:
     return drawn
 
 
-def show_results(results: Sequence[RunResult], out: Path, *, as_json: bool, single: bool = False) -> int:
-    """Print the results of `run` (single), `compare` or `resume`, as a table or as JSON; the exit code."""
+def show_results(
+    results: Sequence[RunResult], out: Path, *, as_json: bool, single: bool = False, page: str = "report.html"
+) -> int:
+    """Print the results of `run` (single), `compare`, `sweep` or `resume`, as a table or as JSON; the exit code."""
     if as_json:
         runs = [{"method": each.method, "config": dict(each.config), **each.summary} for each in results]
         print(json.dumps({"directory": str(out), **(runs[0] if single else {"runs": runs})}, indent=2))
     else:
-        _print_table(results, out)
+        _print_table(results, out / page)
     return 130 if results[-1].interrupted else 0
 
 
-def _print_table(results: Sequence[RunResult], out: Path) -> None:
+def _print_table(results: Sequence[RunResult], page: Path) -> None:
     """Means over the last rounds, and the deviation over seeds where there are several."""
     screen = console()
     names = ("method", "seeds", "server acc.", "client acc.", "MB up", "MB down", "MB total", "hits", "sec.")
@@ -143,7 +145,7 @@ def _print_table(results: Sequence[RunResult], out: Path) -> None:
         screen.print(line, highlight=False, soft_wrap=True)
     if any(result.interrupted for result in results):
         screen.print("interrupted: the numbers are those of the rounds so far", highlight=False)
-    screen.print(f"report: {out / 'report.html'}", highlight=False, soft_wrap=True)
+    screen.print(f"report: {page}", highlight=False, soft_wrap=True)
 
 
 def _incidents(results: Sequence[RunResult]) -> Iterator[str]:

@@ -13,7 +13,8 @@ from scarlet.errors import ScarletError, unknown
 COMMANDS = {
     "run": "run one method: scarlet run METHOD [--rounds 60 ...]",
     "compare": "run several methods on the same data: scarlet compare METHOD... --seeds 0,1",
-    "resume": "continue an interrupted run or comparison: scarlet resume DIR",
+    "sweep": "run a grid of options side by side: scarlet sweep FILE.toml --out DIR",
+    "resume": "continue an interrupted run, comparison or sweep: scarlet resume DIR",
     "presets": "list the presets, or all option values of one: scarlet presets [NAME]",
     "costs": "megabytes per round of every method, without training",
     "simulate-cache": "cache hit ratio for several cache durations, without training",

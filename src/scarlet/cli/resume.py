@@ -1,4 +1,4 @@
-"""`scarlet resume DIR`: continue a run or a comparison that was interrupted."""
+"""`scarlet resume DIR`: continue a run, a comparison or a sweep that was interrupted."""
 
 from __future__ import annotations
 
@@ -24,23 +24,34 @@ class ResumeOptions:
 
 def main(argv: Sequence[str]) -> int:
     """Find out what is in the directory, and finish it."""
-    about = "Continue an interrupted run or comparison; its results are those of one that was not interrupted."
+    about = "Continue an interrupted run, comparison or sweep; its results are those of one that was not interrupted."
     words, given = Command("scarlet resume DIR", about, options_of(ResumeOptions, AsJson)).parse(argv)
     if len(words) != 1:
-        raise ConfigError(f"scarlet resume takes the one directory of a run or a comparison, got {len(words)}")
+        raise ConfigError(f"scarlet resume takes the one directory of a run, a comparison or a sweep, got {len(words)}")
     path, as_json = Path(words[0]), given.pop("json", False)
     changed = {name: value for name, value in given.items() if value is not None}
 
     from scarlet.cli.display import Display, show_results
-    from scarlet.experiment.comparison import PLAN, read_plan, run_all
+    from scarlet.cli.sweep import SweepDisplay
+    from scarlet.cli.sweep import finish as finish_sweep
+    from scarlet.experiment import sweep
+    from scarlet.experiment.comparison import PLAN, run_all
+    from scarlet.experiment.planned import read_plan
     from scarlet.experiment.run import run
     from scarlet.experiment.run_directory import complete, finished
 
     if (path / PLAN).exists():
-        planned = read_plan(path, changed)
+        planned = read_plan(path / PLAN, changed)
         check_machine(planned[0].config)
         with Display(len(planned), quiet=as_json) as display:
             results = run_all(planned, path, watchers=[display])
+    elif (path / sweep.PLAN).exists():
+        planned = read_plan(path / sweep.PLAN, changed)
+        check_machine(planned[0].config)
+        with SweepDisplay(quiet=as_json) as sweep_display:
+            count = sweep.process_count(None, planned)
+            results = sweep.run_side_by_side(planned, path, count, sweep_display.watch)
+        return finish_sweep(sweep_display, results, path, as_json=as_json)
     elif (done := finished(path)) is not None:
         complete(done)
         results = [done]

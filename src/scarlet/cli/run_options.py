@@ -31,8 +31,9 @@ GROUPS = {
     ),
     "training": (
         *("model", "model_shares", "server_model", "local_epochs", "distil_epochs", "lr", "distil_lr", "momentum"),
-        *("weight_decay", "batch_size", "eval_every", "seed", "seeds"),
+        *("weight_decay", "batch_size", "eval_every", "private_validation", "public_validation", "seed", "seeds"),
     ),
+    "stopping": ("stop_when", "stop_at_mb", "stop_at_accuracy", "stop_at_seconds"),
     "method": (),
     "faults": ("dropout", "wipe", "abstain", "hostile", "attack"),
     "performance": ("device", "engine", "workers", "clients_in_memory"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
@@ -28,12 +28,17 @@ class FederatedData:
     held_out: Part | None  # what the server's model is tested on; None: its accuracy is not measured
     classes: int
     class_names: tuple[str, ...] | None = None  # None: the classes have numbers only
+    validation: Sequence[Part | None] | None = None  # for each client: what it holds out; None: nothing
 
     def pooled(self) -> FederatedData:
         """The same data in the hands of one client, which is tested on all that is held out."""
-        everything = Part(joined(self.train))
-        return FederatedData(
-            ["0"], [everything], [self.held_out], self.public, self.held_out, self.classes, self.class_names
+        kept = [part for part in self.validation or () if part is not None]
+        return replace(
+            self,
+            names=["0"],
+            train=[Part(joined(self.train))],
+            test=[self.held_out],
+            validation=[Part(joined(kept))] if kept else None,
         )
 
     def samples_of_a_client(self) -> float:
@@ -42,7 +47,7 @@ class FederatedData:
 
     def bytes_of_a_client(self) -> int:
         """Memory of one client's own inputs, on average."""
-        own = sum(len(part) for part in chain(self.train, self.test) if part is not None)
+        own = sum(len(part) for part in chain(self.train, self.test, self.validation or ()) if part is not None)
         return int(own / len(self.train) * _bytes_each(self.train[0].of.inputs))
 
     def nbytes(self) -> int:
@@ -66,11 +71,12 @@ class FederatedData:
 
     def save(self, folder: Path, *, channels_last: bool) -> StoredData:
         """Write everything to files that many processes can map into memory; `channels_last` is of public images."""
-        pools = list(_pools([*self.train, *self.test]))
+        held_out = self.validation or [None] * len(self.train)
+        pools = list(_pools([*self.train, *self.test, *held_out]))
         starts = dict(zip(map(id, pools), np.cumsum([0, *(len(pool.labels) for pool in pools)]).tolist(), strict=False))
         _save_in_turn(folder / "inputs.npy", [pool.inputs for pool in pools])
         _save_in_turn(folder / "labels.npy", [pool.labels for pool in pools])
-        for name, parts in (("train", self.train), ("test", self.test)):
+        for name, parts in (("train", self.train), ("test", self.test), ("validation", held_out)):
             _StoredParts.save([_NOBODYS if part is None else _places(part, starts) for part in parts], folder, name)
         channels_last = channels_last and self.public.ndim == 4
         public = self.public.transpose(0, 2, 3, 1) if channels_last else self.public
@@ -100,6 +106,7 @@ class StoredData:
             public=public.transpose(0, 3, 1, 2) if self.channels_last else public,
             held_out=None,
             classes=self.classes,
+            validation=_StoredParts(pool, self.folder, "validation"),
         )
 
 

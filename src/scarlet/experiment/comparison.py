@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,28 +11,19 @@ from typing import Any
 from scarlet.config import Config
 from scarlet.data.sites import Augment, Scale, Site
 from scarlet.errors import ConfigError
-from scarlet.experiment.config_json import flatten, unflatten
 from scarlet.experiment.federation import prepare
 from scarlet.experiment.given import NOTHING_GIVEN, Given
 from scarlet.experiment.pages import write_page
+from scarlet.experiment.planned import Planned, write_plan, write_summaries
 from scarlet.experiment.round_log import Watcher
 from scarlet.experiment.run import run_with
-from scarlet.experiment.run_directory import check_free, complete, finished, make, write_json
+from scarlet.experiment.run_directory import check_free, complete, finished, make
 from scarlet.methods.registry import check_method, entry_of
 from scarlet.models.registry import ModelFactory
 from scarlet.records import RunResult
 from scarlet.training.optimisers import MakeOptimizer, MakeSchedule
 
 PLAN = "comparison.json"  # the runs of a comparison, so that it can be resumed
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """One run of a comparison, in a directory of that name."""
-
-    directory: str
-    method: object
-    config: Config
 
 
 def compare(
@@ -80,24 +70,8 @@ def compare(
     if out is not None:
         check_free(out)
         prepare(planned[0].config, given, most)  # a mistake in the options is refused before anything is written
-        plan = [
-            {"directory": each.directory, **flatten(each.method, each.config), **given.described()} for each in planned
-        ]
-        write_json(make(out) / PLAN, {"runs": plan})
+        write_plan(make(out) / PLAN, planned, given.described())
     return run_all(planned, out, given, watchers)
-
-
-def read_plan(out: Path, changed: Mapping[str, object]) -> list[Planned]:
-    """The runs of the comparison in a directory, with some of their options changed."""
-    try:
-        runs = [
-            (str(table["directory"]), {**table, **changed}) for table in json.loads((out / PLAN).read_text())["runs"]
-        ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{out / PLAN} cannot be read ({error}); start the comparison again") from None
-    if not runs:
-        raise ConfigError(f"{out / PLAN} lists no run; start the comparison again")
-    return [Planned(directory, *unflatten(table, str(out / PLAN))) for directory, table in runs]
 
 
 def run_all(
@@ -121,12 +95,6 @@ def run_all(
         if result.interrupted:
             break
     if out is not None:
-        write_json(out / "summary.json", {"runs": [_summary(result) for result in results]})
+        write_summaries(results, out)
         write_page(results, out)
     return results
-
-
-def _summary(result: RunResult) -> dict[str, object]:
-    assert result.directory is not None
-    named = {"method": result.method, "title": result.title, "seed": result.seed, "directory": result.directory.name}
-    return {**named, **result.summary}

@@ -113,8 +113,8 @@ def _is_number(value: object, of: type) -> bool:
 
 
 def choices_of(hint: Any) -> tuple[str, ...]:
-    """The values that a type hint lists, if it lists them."""
-    return get_args(_plain(hint)) if get_origin(_plain(hint)) is Literal else ()
+    """The values that a type hint lists, if it admits no others but None."""
+    return words_of(hint) if {get_origin(part) for part in _parts(hint) if part is not NoneType} == {Literal} else ()
 
 
 def words_of(hint: Any) -> tuple[str, ...]:

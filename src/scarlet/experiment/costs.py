@@ -117,7 +117,9 @@ class Cost:
 
 def costs(config: CostsConfig) -> list[Cost]:
     """The cost table: a row for each method that is registered and exchanges anything."""
-    methods = {entry.name: _method(entry, config) for entry in METHODS.values()}  # a mistake shows before any is played
+    methods = {
+        entry.name: method_of(entry, config) for entry in METHODS.values()
+    }  # a mistake shows before any is played
     found = [_cost(name, method, config) for name, method in methods.items()]
     return [cost for cost in found if cost.total_gb > 0]
 
@@ -203,7 +205,8 @@ class _UniformModel:
     def load(self, parameters: Values) -> None: ...
 
 
-def _method(entry: Entry[Any], config: CostsConfig) -> Method:
+def method_of(entry: Entry[Any], config: CostsConfig) -> Method:
+    """A method as the cost table has it."""
     given = asdict(config)
     if entry.name != "scarlet":
         given["cache_duration"] = config.others_duration

@@ -29,6 +29,7 @@ from scarlet.experiment.models import (
     relative_costs,
     try_training,
 )
+from scarlet.experiment.validation import hold_out
 from scarlet.methods.registry import MakeMethod
 from scarlet.models.registry import ModelFactory, Weights, initial_weights
 from scarlet.protocol.agreement import Agreement
@@ -182,6 +183,7 @@ def prepare(
     counts = np.array([np.bincount(part.labels, minlength=data.classes) for part in data.train], np.int64)
     prepared = Preprocessing(given.augment or made_of.augment, given.scale or scaled)
     kinds, kind_of, found, server = _models(config, given, sites, data, prepared)
+    data = hold_out(data, config.private_validation, config.seed)
     if method is not None and method.pooled:
         data = data.pooled()
         kinds, kind_of = [(server, prepared)], np.zeros(1, np.int32)

@@ -9,6 +9,7 @@ from collections import Counter
 from scarlet.errors import ScarletError
 from scarlet.experiment.checkpoints import Checkpoints
 from scarlet.experiment.round_log import RoundLog
+from scarlet.experiment.stopping import ALL_ROUNDS, Stopping
 from scarlet.protocol.server import ClosedRound, Server
 from scarlet.training.server_model import ServerModel
 from scarlet.transport.client_setup import Evaluation
@@ -25,8 +26,9 @@ def run_rounds(
     evaluation: Evaluation,
     checkpoints: Checkpoints | None = None,
     deadline: float | None = None,  # seconds after which an attempt at a round no longer waits for answers
+    stopping: Stopping = ALL_ROUNDS,
 ) -> None:
-    """Run all rounds that are left.
+    """Run all rounds that are left, or until a rule ends the run.
 
     The labels of round t are taught by the broadcast of round t + 1, and the server's model learns them while the
     clients are at work on that round.
@@ -34,7 +36,7 @@ def run_rounds(
     ledger, local = server.ledger, transport.local
     changed: set[int] = set()  # clients that were asked since the last checkpoint
     log.begin()
-    while server.state.round < evaluation.last:
+    while server.state.round < evaluation.last and stopping.reason(log.records) is None:
         due = checkpoints is not None and checkpoints.due(server.state.round + 1)
         if due and local is not None:
             local.collect()
@@ -50,6 +52,8 @@ def run_rounds(
         log.add(closed, ledger, failures, learned, snapshot)
         if local is None:  # clients that keep their own state must never be ahead of what the server can go back to
             log.save()
+        if stopping != ALL_ROUNDS:
+            log.write()
     log.finish()
 
 

@@ -18,6 +18,7 @@ from scarlet.protocol.server import ClosedRound
 from scarlet.records import RoundRecord
 from scarlet.store import Snapshot
 from scarlet.training.server_model import Learned
+from scarlet.training.train import VALIDATION_LOSS
 from scarlet.wire.ledger import Ledger
 
 Metrics = Mapping[int, Mapping[str, float]]  # client -> its metrics in a round
@@ -111,7 +112,13 @@ class RoundLog:
         now, self._closed = self._closed, None
         accuracy, loss = learned.measured or (None, None)
         seconds = now.record.seconds or self._elapsed()
-        record = replace(now.record, server_accuracy=accuracy, server_loss=loss, seconds=seconds)
+        record = replace(
+            now.record,
+            server_accuracy=accuracy,
+            server_loss=loss,
+            public_validation_loss=learned.validation_loss,
+            seconds=seconds,
+        )
         self.model = learned.arrays
         self.records.append(record)
         for watcher in self._watchers:
@@ -142,7 +149,9 @@ def _by_model(reports: Metrics, model_of: Callable[[int], str]) -> dict[str, flo
 
 def record_of(closed: ClosedRound, ledger: Ledger, failures: Mapping[str, int]) -> RoundRecord:
     """The record of a round, but for what is not known yet: its seconds, and what the server's model learned."""
-    accuracies = [report["accuracy"] for report in closed.reports.values() if "accuracy" in report]
+    reports = closed.reports.values()
+    accuracies = [report["accuracy"] for report in reports if "accuracy" in report]
+    validated = [report[VALIDATION_LOSS] for report in reports if VALIDATION_LOSS in report]
     uplink, downlink = ledger.round_total("uplink"), ledger.round_total("downlink")
     report = ledger.round_total("report")
     catch_up = ledger.round_total("catch_up")
@@ -172,6 +181,7 @@ def record_of(closed: ClosedRound, ledger: Ledger, failures: Mapping[str, int]) 
         seconds=0.0,
         failures=dict(failures),
         abstained=sum("abstains" in each for each in closed.reports.values()),
+        private_validation_loss=math.fsum(validated) / len(validated) if validated else None,
         beta=closed.beta,
         asked=closed.asked,
     )

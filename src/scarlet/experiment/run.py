@@ -24,6 +24,8 @@ from scarlet.experiment.models import bytes_of
 from scarlet.experiment.result import Result, Trained
 from scarlet.experiment.round_log import RoundLog, Watcher
 from scarlet.experiment.run_directory import RunDirectory
+from scarlet.experiment.stopping import Stopping
+from scarlet.experiment.validation import public_validation
 from scarlet.methods.registry import assemble, check_method, entry_of
 from scarlet.models.registry import ModelFactory
 from scarlet.node import model_part
@@ -126,17 +128,19 @@ def run_with(
         log = RoundLog(watchers, checkpoints, learner.arrays(), federation.model_of if mixed else None)
         if directory is not None and resume:
             log.records = directory.rewind(server.state.round)
+        stopping = Stopping.of(config)
         digest: str | None = None
         clients: dict[int, Trained] = {}
         states = {} if saved is None else saved.clients()
         try:
             with transport(setup, federation.data, federation.workers, saved=states) as connected:
-                run_rounds(server, connected, learner, log, setup.evaluation, checkpoints, config.deadline)
+                run_rounds(server, connected, learner, log, setup.evaluation, checkpoints, config.deadline, stopping)
                 digest = _digest(learner, connected)
                 clients = _client_models(federation, setup, connected)
         except KeyboardInterrupt:
             log.write()
         summary = summarise(log.records, digest)
+        summary["stopped"] = stopping.reason(log.records)
         summary["public_fingerprint"] = federation.data.public_fingerprint
         known = entry_of(method)
         own = federation.architectures[federation.server]
@@ -161,6 +165,7 @@ def _server_model(federation: Federation, method: Method) -> ServerModel:
         None if data.held_out is None else samples(data.held_out.arrays(), model, device),
         federation.training(method),
         apart=federation.workers > 1,
+        validation=public_validation(len(data.public), federation.config.public_validation, federation.config.seed),
     )
 
 

@@ -66,6 +66,18 @@ ROUND_BY_ROUND = (
         caption="How undecided the labels are that models learn from; 0 is certain.",
     ),
     Panel(
+        id="private-validation",
+        quantity="private_validation_loss",
+        title="Private validation loss",
+        caption="On what the clients hold out of their own data, their mean; flat once their models have converged.",
+    ),
+    Panel(
+        id="public-validation",
+        quantity="public_validation_loss",
+        title="Public validation loss",
+        caption="Of the server's model, on soft-labels that it does not learn; flat once it has converged.",
+    ),
+    Panel(
         id="beta",
         quantity="beta",
         title="Sharpening exponent beta",

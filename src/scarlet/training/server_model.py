@@ -10,10 +10,19 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from scarlet.arrays import Array, Index, Labels, Values
+from scarlet.arrays import Array, Index, Labels, Mask, Values
 from scarlet.rng import stream
 from scarlet.training.tensors import TorchState
-from scarlet.training.train import Samples, Training, distil, evaluate, layers_draw_from, load_parameters, parameters_of
+from scarlet.training.train import (
+    Samples,
+    Training,
+    distil,
+    distillation_loss,
+    evaluate,
+    layers_draw_from,
+    load_parameters,
+    parameters_of,
+)
 from scarlet.training.train import predict as predicted
 
 T = TypeVar("T")
@@ -24,6 +33,7 @@ class Learned:
     """The server's model at the end of a round."""
 
     measured: tuple[float, float] | None  # accuracy and loss on what is held out; None: not measured
+    validation_loss: float | None  # on the round's labels that it does not learn
     arrays: dict[str, Array]  # a copy of the model's weights, and of what its optimiser remembers
 
 
@@ -35,7 +45,14 @@ class ServerModel:
     """
 
     def __init__(
-        self, model: nn.Module, public: Tensor, test: Samples | None, training: Training, *, apart: bool = False
+        self,
+        model: nn.Module,
+        public: Tensor,
+        test: Samples | None,
+        training: Training,
+        *,
+        apart: bool = False,
+        validation: Mask | None = None,  # bool[P]: public samples whose labels it does not learn
     ) -> None:
         self.model = model
         self._state = TorchState(model, training.optimisers(model))
@@ -43,6 +60,8 @@ class ServerModel:
         self._test = test
         self._training = training
         self._thread = ThreadPoolExecutor(1, "learner", lambda: torch.set_num_threads(1)) if apart else None
+        self._validation = validation
+        self._held: Labels | None = None  # the labels of the last round that it did not learn
         self._begun: list[Future[None]] = []  # calls to `learn` since the last `finish`
         self._measured: tuple[float, float] | None = None  # None: the model has changed since
 
@@ -91,6 +110,10 @@ class ServerModel:
             self._thread.shutdown(cancel_futures=True)
 
     def _learn(self, labels: Labels, round: int) -> None:
+        if self._validation is not None:
+            held = self._validation[labels.index]
+            self._held = Labels(labels.index[held], labels.value[held])
+            labels = Labels(labels.index[~held], labels.value[~held])
         if not len(labels.index):
             return
         self._measured = None
@@ -101,7 +124,15 @@ class ServerModel:
     def _finish(self, begun: list[Future[None]], measure: bool) -> Learned:
         for each in begun:
             each.result()  # raises an error of the training
-        return Learned(self._evaluate() if measure else None, self._copy())
+        if not measure:
+            return Learned(None, None, self._copy())
+        return Learned(self._evaluate(), self._validation_loss(), self._copy())
+
+    def _validation_loss(self) -> float | None:
+        held, self._held = self._held, None
+        if held is None or not len(held.index):
+            return None
+        return distillation_loss(self.model, self._public, held, self._training.scale)
 
     def _evaluate(self) -> tuple[float, float] | None:
         if self._measured is None and self._test is not None:

@@ -23,6 +23,7 @@ from scarlet.training.optimisers import MakeOptimizer, MakeSchedule, Optimisers,
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (scores, labels) -> the mean over a batch
 
+VALIDATION_LOSS = "validation_loss"  # of a client's metrics
 CHUNK = 100  # inputs in one forward pass of a prediction; fixed, so that results do not depend on the caller
 
 
@@ -72,6 +73,7 @@ class Task:
     optimisers: Optimisers
     private: Samples
     test: Samples | None  # None: accuracy is not measured
+    validation: Samples | None = None  # None: no loss is measured on it
 
 
 def work(task: Task, public: Tensor, training: Training, initial: Mapping[str, Tensor]) -> Result:
@@ -93,6 +95,8 @@ def work(task: Task, public: Tensor, training: Training, initial: Mapping[str, T
         metrics["fit_loss"] = fit(optimisers, task.private, training, client_stream(task, training, "fit"))
     if task.test is not None:
         metrics["accuracy"], metrics["loss"] = evaluate(model, task.test, training.scale)
+    if task.validation is not None:
+        metrics[VALIDATION_LOSS] = evaluate(model, task.validation, training.scale)[1]
     parameters = parameters_of(model) if job.send_parameters else None
     value = np.empty((0, teacher.value.shape[-1]), np.float32)  # a model need not take a batch of nothing
     if len(job.request):
@@ -182,6 +186,14 @@ def evaluate(model: nn.Module, samples: Samples, scale: Scale = scaled) -> tuple
     scores = torch.cat(list(_scores(model, samples.inputs, scale)))
     accuracy, loss = accuracy_and_loss(scores, samples.labels)
     return float(accuracy), float(loss)
+
+
+@torch.inference_mode()
+def distillation_loss(model: nn.Module, public: Tensor, labels: Labels, scale: Scale = scaled) -> float:
+    """The mean KL(soft-label || model) over public samples, in eval mode."""
+    model.eval()
+    scores = torch.cat(list(_scores(model, some(public, labels.index), scale)))
+    return float(divergence(1.0)(scores, torch.tensor(labels.value, device=scores.device)))
 
 
 def divergence(weight: float) -> Loss:

@@ -39,14 +39,15 @@ class LocalClient:
     state: TorchState
     private: Samples
     test: Samples | None
+    validation: Samples | None
 
     def arrays(self) -> Arrays:
         return self.node.arrays()
 
     def task(self, job: Job, *, measured: bool) -> Task:
         """A job with what the client has for it."""
-        test = self.test if measured else None
-        return Task(self.name, job, self.state.model, self.state.optimisers, self.private, test)
+        test, validation = (self.test, self.validation) if measured else (None, None)
+        return Task(self.name, job, self.state.model, self.state.optimisers, self.private, test, validation)
 
 
 Received = tuple[LocalClient, Job] | list[bytes] | Failure  # what became of a downlink
@@ -212,9 +213,12 @@ class ClientRunner:
         node = Node(client, state, prepare, self._disk, abstain=self._abstain)
         if saved is not None:
             node.restore(saved)
-        own_test = data.test[number]
-        test = samples(own_test.arrays(), model, setup.device) if own_test else None
-        return LocalClient(name, kind, node, state, samples(train.arrays(), model, setup.device), test)
+        private, test, validation = (
+            samples(part.arrays(), model, setup.device) if part else None
+            for part in (train, data.test[number], None if data.validation is None else data.validation[number])
+        )
+        assert private is not None
+        return LocalClient(name, kind, node, state, private, test, validation)
 
 
 def _failure(error: Exception) -> Failure:

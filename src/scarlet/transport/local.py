@@ -26,12 +26,17 @@ from scarlet.transport.worker import MakeRunner, Worker
 _MOST_PER_CORE = 4  # workers; more only wait for each other, each with 300 MB of its own
 
 
+def core_count() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def worker_count(wanted: int | None, clients: int, device: str = "cpu") -> int:
     """How many processes run the clients.
 
     By default one for each core that this process may use, but no more than there are clients; one on a GPU.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = core_count()
     if wanted is not None and wanted > _MOST_PER_CORE * cores:
         raise ConfigError(
             f"workers must be at most {_MOST_PER_CORE * cores} on this machine, {_MOST_PER_CORE} for each of its "

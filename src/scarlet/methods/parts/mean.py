@@ -65,6 +65,6 @@ class _Mean(Aggregation):
         doubt = None if self._doubt is None else self._doubt[answered] / (_STEPS * answers)
         if self._keep is not None:
             kept = self._keep(rows)
-            index, rows, answers = index[kept], rows[kept], answers[kept]
+            index, rows = index[kept], rows[kept]
             doubt = None if doubt is None else doubt[kept]
-        return sharpened(index, rows, doubt, answers, self._then)
+        return sharpened(index, rows, doubt, self._then)

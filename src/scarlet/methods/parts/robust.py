@@ -71,7 +71,7 @@ class _Trimmed(Aggregation):
         if isinstance(self._then, Adaptive):
             unsure = np.sort([doubts(each) for each in self._answers], axis=0)[:, answered, np.newaxis]
             doubt = _mean_of(unsure.astype(np.float64), kept)[:, 0]
-        return sharpened(self._request[answered], rows, doubt, count[:, 0], self._then)
+        return sharpened(self._request[answered], rows, doubt, self._then)
 
 
 def _mean_of(answers: Rows, kept: Mask) -> Rows:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Doc
 
 from scarlet.arrays import Index, Labels, Values
 from scarlet.errors import ConfigError
@@ -14,6 +16,15 @@ from scarlet.protocol.aggregation import Sharpened
 
 Rows = npt.NDArray[np.float64]
 Sharpen = Callable[[Rows], Rows]
+
+Beta = Annotated[
+    float | Literal["auto"],
+    Doc(
+        "exponent of Enhanced ERA; larger sharpens the mean soft-labels more, 1 leaves them unchanged; auto: the "
+        "server chooses one for each round, from how far the clients disagree"
+    ),
+]
+Rho = Annotated[float, Doc("with --beta auto: fraction of the clients' disagreement that sharpening removes; 0: none")]
 
 LEAST_BETA, MOST_BETA = 1.0, 8.0  # of Adaptive
 _ROUNDING = 1e-5  # nats; entropies in single precision are not exact, and near uniform labels a little is much
@@ -51,11 +62,11 @@ class Adaptive:
         if not 0 <= self.rho <= 1:
             raise ConfigError(f"rho must be from 0 to 1, got {self.rho}; it is a share of the clients' disagreement")
 
-    def power(self, mean: Rows, doubt: Rows, answers: Index) -> Power:
-        """The sharpening of a round, given of each sample the mean, the mean entropy of the answers, and their number.
+    def power(self, mean: Rows, doubt: Rows) -> Power:
+        """The sharpening of a round, given the mean of the answers to each sample and their mean entropy.
 
-        With one answer there is no disagreement; few answers show less of it than there is, and their mean is sharper
-        in itself.
+        Of k answers some (k - 1) / k of the disagreement is seen, and their mean is the sharper the fewer they are; so
+        with fewer answers beta is nearer to 1, and with one it is 1.
         """
         if not len(mean):
             return Power(1.0)
@@ -66,6 +77,14 @@ class Adaptive:
         return Power(_beta(logs, self.rho * disagreement) if disagreement > _ROUNDING else LEAST_BETA)
 
 
+def enhanced_era(beta: Beta, rho: Rho) -> Power | Adaptive:
+    """Enhanced ERA with a beta that is given, or that is chosen for each round."""
+    adaptive = Adaptive(rho)  # which also checks a rho that is not used
+    if isinstance(beta, str) and beta != "auto":
+        raise ConfigError(f"beta must be a number or auto, got {beta!r}; use 1 to leave the mean as it is")
+    return adaptive if beta == "auto" else Power(beta)
+
+
 def era(temperature: float) -> Sharpen:
     """ERA of DS-FL: softmax(z / T) over the averaged *probabilities* (Eq. 2). It is not the identity for any T."""
     if not (np.isfinite(temperature) and temperature > 0):
@@ -73,11 +92,11 @@ def era(temperature: float) -> Sharpen:
     return lambda mean: _softmax(mean, 1 / temperature)
 
 
-def sharpened(index: Index, mean: Rows, doubt: Rows | None, answers: Index, then: Sharpen | Adaptive | None) -> Labels:
+def sharpened(index: Index, mean: Rows, doubt: Rows | None, then: Sharpen | Adaptive | None) -> Labels:
     """The labels that `then` makes of the means, with the beta where there is one."""
     if isinstance(then, Adaptive):
         assert doubt is not None
-        then = then.power(mean, doubt, answers)
+        then = then.power(mean, doubt)
     value = (mean if then is None else then(mean)).astype(np.float32)
     return Sharpened(index, value, then.beta) if isinstance(then, Power) and len(index) else Labels(index, value)
 

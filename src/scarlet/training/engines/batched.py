@@ -25,7 +25,7 @@ from scarlet.errors import ConfigError
 from scarlet.job import Job, Result
 from scarlet.training import train
 from scarlet.training.optimisers import Optimisers, Stage
-from scarlet.training.train import Loss, Samples, Task, Training, client_stream, parameters_of
+from scarlet.training.train import VALIDATION_LOSS, Loss, Samples, Task, Training, client_stream, parameters_of
 
 _BUDGET = 4e9  # bytes of memory for a training step of all clients of a stack
 
@@ -45,7 +45,9 @@ def work_together(
     distilled = _distil(stack, teachers, tasks, public, training)
     fitted = _fit(stack, tasks, training)
     measured = _evaluate(stack, [task.test for task in tasks], training.scale)
-    metrics = [one | two | three for one, two, three in zip(distilled, fitted, measured, strict=True)]
+    held_out = _evaluate(stack, [task.validation for task in tasks], training.scale)
+    validated = [{VALIDATION_LOSS: each["loss"]} if each else {} for each in held_out]
+    metrics = [a | b | c | d for a, b, c, d in zip(distilled, fitted, measured, validated, strict=True)]
     classes = teachers[0].value.shape[-1]
     values = _predict(stack, public, [task.job.request for task in tasks], classes, training.scale)
     stack.unstack()

@@ -1,0 +1,53 @@
+"""The runs of a comparison or a sweep, as a file in its directory lists them, so that it can be resumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scarlet.config import Config
+from scarlet.errors import ConfigError
+from scarlet.experiment.config_json import flatten, unflatten
+from scarlet.experiment.run_directory import write_json
+from scarlet.records import RunResult
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One run of several, in a directory of that name."""
+
+    directory: str
+    method: object
+    config: Config
+
+
+def write_plan(path: Path, runs: Sequence[Planned], more: Mapping[str, object] | None = None) -> None:
+    """List the runs in a file; `more` are entries that each of them has beside its options."""
+    table = [{"directory": each.directory, **flatten(each.method, each.config), **(more or {})} for each in runs]
+    write_json(path, {"runs": table})
+
+
+def read_plan(path: Path, changed: Mapping[str, object] | None = None) -> list[Planned]:
+    """The runs that a file lists, with some of their options changed."""
+    try:
+        runs = [
+            (str(table["directory"]), {**table, **(changed or {})}) for table in json.loads(path.read_text())["runs"]
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} cannot be read ({error}); start it again") from None
+    if not runs:
+        raise ConfigError(f"{path} lists no run; start it again")
+    return [Planned(directory, *unflatten(table, str(path))) for directory, table in runs]
+
+
+def write_summaries(results: Sequence[RunResult], out: Path) -> None:
+    """Write the summaries of all runs into one file."""
+    write_json(out / "summary.json", {"runs": [_summary(result) for result in results]})
+
+
+def _summary(result: RunResult) -> dict[str, object]:
+    assert result.directory is not None
+    named = {"method": result.method, "title": result.title, "seed": result.seed, "directory": result.directory.name}
+    return {**named, **result.summary}

@@ -1,0 +1,66 @@
+"""When a run ends before its last round: a budget is spent, an accuracy is reached, or it has converged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scarlet.config import Config
+from scarlet.records import RoundRecord
+
+WINDOW = 10  # evaluations over which a loss is averaged
+PATIENCE = 20  # evaluations in which the mean must fall to the next lower level
+LEAST_FALL = 0.02  # of the mean, which counts as a fall
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """The rules of a run; the first that holds ends it."""
+
+    megabytes: float | None = None
+    accuracy: float | None = None
+    seconds: float | None = None
+    converged: bool = False
+
+    @classmethod
+    def of(cls, config: Config) -> Stopping:
+        return cls(config.stop_at_mb, config.stop_at_accuracy, config.stop_at_seconds, config.stop_when == "converged")
+
+    def reason(self, records: Sequence[RoundRecord]) -> str | None:
+        """Why the run ends after these rounds; None: it goes on."""
+        if not records:
+            return None
+        last = records[-1]
+        if self.megabytes is not None and last.cumulative_bytes >= self.megabytes * 1e6:
+            return f"traffic of {self.megabytes:g} MB"
+        if self.seconds is not None and sum(record.seconds for record in records) >= self.seconds:
+            return f"{self.seconds:g} seconds"
+        if self.accuracy is not None and last.server_accuracy is not None and last.server_accuracy >= self.accuracy:
+            return f"server accuracy of {self.accuracy:g}"
+        return "converged" if self.converged and has_converged(records) else None
+
+
+ALL_ROUNDS = Stopping()
+
+
+def has_converged(records: Sequence[RoundRecord]) -> bool:
+    """Whether no validation loss falls any more.
+
+    A loss is averaged over the last WINDOW evaluations. It has stopped falling when for PATIENCE evaluations this mean
+    has not been less than (1 - LEAST_FALL) of the smallest before them.
+    """
+    losses = [
+        [value for record in records if (value := getattr(record, name)) is not None]
+        for name in ("private_validation_loss", "public_validation_loss")
+    ]
+    return any(losses) and all(_is_flat(loss) for loss in losses if loss)
+
+
+def _is_flat(loss: Sequence[float]) -> bool:
+    if len(loss) < WINDOW + PATIENCE:
+        return False
+    means = np.convolve(loss, np.full(WINDOW, 1 / WINDOW), "valid")
+    before, since = means[:-PATIENCE], means[-PATIENCE:]
+    return bool(since.min() > (1 - LEAST_FALL) * before.min())

@@ -1,0 +1,84 @@
+"""A flat table of options becomes a list of runs."""
+
+from __future__ import annotations
+
+import pytest
+
+import scarlet
+from scarlet.errors import ConfigError
+from scarlet.experiment.grid import grid
+
+
+def names(**table: object) -> list[str]:
+    return [each.directory for each in grid(table, "grid.toml")]
+
+
+def test_a_list_is_an_axis_and_anything_else_is_the_same_for_all_runs() -> None:
+    found = grid({"method": "scarlet", "alpha": [0.1, 1], "beta": [1, "auto"], "rounds": 7, "seed": 3}, "grid.toml")
+    assert [(each.config.alpha, getattr(each.method, "beta", None)) for each in found] == [
+        (0.1, 1.0),
+        (0.1, "auto"),
+        (1.0, 1.0),
+        (1.0, "auto"),
+    ]
+    assert {(each.config.rounds, each.config.seed) for each in found} == {(7, 3)}
+
+
+def test_all_of_one_seed_comes_before_the_next_seed() -> None:
+    assert names(alpha=[1, 2], method=["scarlet", "dsfl"], seed=[0, 1]) == [
+        *("scarlet-alpha1-seed0", "scarlet-alpha2-seed0", "dsfl-alpha1-seed0", "dsfl-alpha2-seed0"),
+        *("scarlet-alpha1-seed1", "scarlet-alpha2-seed1", "dsfl-alpha1-seed1", "dsfl-alpha2-seed1"),
+    ]
+
+
+def test_a_method_without_an_option_has_one_run_whatever_the_values_of_that_axis() -> None:
+    table = {"method": ["scarlet", "dsfl", "cfd"], "beta": [1, 2], "cache-duration": [0, 25]}
+    assert names(**table) == [
+        *(f"scarlet-beta{beta}-cache-duration{d}-seed0" for beta in (1, 2) for d in (0, 25)),
+        *("dsfl-seed0", "cfd-cache-duration0-seed0", "cfd-cache-duration25-seed0"),
+    ]
+
+
+def test_a_run_has_one_worker_unless_the_grid_says_otherwise() -> None:
+    assert grid({"method": "dsfl"}, "grid.toml")[0].config.workers == 1
+    assert grid({"method": "dsfl", "workers": 2}, "grid.toml")[0].config.workers == 2
+
+
+def test_a_preset_is_a_base_and_options_win_over_it() -> None:
+    both = grid({"method": "scarlet", "preset": ["cifar10-a0.05", "cifar10-a0.3"], "rounds": 9}, "grid.toml")
+    assert [each.directory for each in both] == [
+        "scarlet-presetcifar10-a0.05-seed0",
+        "scarlet-presetcifar10-a0.3-seed0",
+    ]
+    assert [each.config.alpha for each in both] == [0.05, 0.3]
+    assert all(each.config.rounds == 9 and isinstance(each.method, scarlet.ScarletConfig) for each in both)
+
+
+def test_what_would_be_a_list_in_itself_is_written_as_text() -> None:
+    (only,) = grid({"method": "dsfl", "model": "cnn,mlp", "model_shares": "0.3,0.7"}, "grid.toml")
+    assert only.config.model_shares == (0.3, 0.7)
+    assert names(method="dsfl", model=["cnn,mlp", "mlp"]) == ["dsfl-modelcnn_mlp-seed0", "dsfl-modelmlp-seed0"]
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ({}, r"^grid.toml names no method; add a line such as"),
+        ({"method": "scarlt"}, r"^unknown method 'scarlt': did you mean 'scarlet'\?"),
+        ({"method": 3}, r"^method in grid.toml must be a name or a list of names, got 3"),
+        ({"method": []}, r"^method in grid.toml is a list without a value; name one"),
+        (
+            {"method": "dsfl", "alpha": []},
+            r"^alpha in grid.toml is a list without a value; name one, or leave alpha out",
+        ),
+        ({"method": "dsfl", "alhpa": [1]}, r"^unknown option in grid.toml 'alhpa': did you mean 'alpha'\?"),
+        ({"method": "dsfl", "beta": [1]}, r"^beta in grid.toml is for scarlet, and the grid has none of them"),
+        ({"method": "dsfl", "alpha": ["x"]}, r"^alpha in grid.toml must be a number, got 'x'"),
+        ({"method": "dsfl", "alpha": [0.1, -1]}, r"^alpha must be more than 0, got -1"),
+        ({"method": "dsfl", "model": ["cnn,mlp", "cnn;mlp"]}, r"two runs of the name dsfl-modelcnn_mlp-seed0"),
+        ({"method": "dsfl", "preset": "papr"}, r"^unknown preset 'papr': did you mean 'paper'\?"),
+    ],
+)
+def test_a_mistake_in_a_grid_is_one_line_that_names_it(table: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        grid(table, "grid.toml")
