@@ -13,10 +13,11 @@ from scarlet.data.sites import Augment, Scale, Site
 from scarlet.errors import ConfigError
 from scarlet.experiment.federation import prepare
 from scarlet.experiment.given import NOTHING_GIVEN, Given
+from scarlet.experiment.pages import write_page
 from scarlet.experiment.planned import Planned, write_plan, write_summaries
 from scarlet.experiment.round_log import Watcher
 from scarlet.experiment.run import run_with
-from scarlet.experiment.run_directory import check_free, complete, finished, make, write_page
+from scarlet.experiment.run_directory import check_free, complete, finished, make
 from scarlet.methods.registry import check_method, entry_of
 from scarlet.models.registry import ModelFactory
 from scarlet.records import RunResult
