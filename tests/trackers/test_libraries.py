@@ -101,7 +101,7 @@ def test_tensorboard_has_the_options_the_summary_and_the_clients_accuracies(run:
     (text,) = found.Tensors("summary/text_summary")
     assert str(run.summary["weights_digest"]) in text.tensor_proto.string_val[0].decode()
     (mean,) = found.Scalars("summary/server_accuracy")
-    assert (mean.step, mean.value) == (4, np.float32(run.summary["server_accuracy"]))
+    assert (mean.step, mean.value) == (4, np.float32(str(run.summary["server_accuracy"])))
     assert [event.step for event in found.Histograms("accuracy_of_clients")] == [2, 4]
 
 
