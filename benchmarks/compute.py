@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from torch import Tensor, nn
 
-from scarlet.arrays import Index, Labels, Values
+from scarlet.arrays import Index, Labels, Mask, Values
 from scarlet.data.federated import FederatedData
 from scarlet.job import Job, Result
 from scarlet.training.server_model import ServerModel
@@ -91,8 +91,9 @@ class MeasuredServerModel(ServerModel):
         training: Training,
         *,
         apart: bool = False,
+        validation: Mask | None = None,
     ) -> None:
-        super().__init__(model, public, test, training, apart=apart)
+        super().__init__(model, public, test, training, apart=apart, validation=validation)
         self._compute = compute
 
     def predict(self, index: Index) -> Values:

@@ -28,8 +28,8 @@ AT_LEAST_1 = (
     "image_size",
 )
 AT_LEAST_0 = ("local_epochs", "distil_epochs", "seed", "checkpoint_every", "abstain")
-POSITIVE = ("alpha", "lr", "distil_lr", "deadline")
-SHARES_BELOW_1 = ("dropout", "hostile", "wipe", "momentum")
+POSITIVE = ("alpha", "lr", "distil_lr", "deadline", "stop_at_mb", "stop_at_accuracy", "stop_at_seconds")
+SHARES_BELOW_1 = ("dropout", "hostile", "wipe", "momentum", "private_validation", "public_validation")
 AT_LEAST_0_FLOAT = ("weight_decay",)
 OF_THE_CLIENTS = ("participation", "min_answers")
 BITS = ("uplink_bits", "downlink_bits")
@@ -57,6 +57,8 @@ BAD = [
     (Config(participation=0.25, clients=12), "min_answers", 4, "from 1 to the 3 clients that a round asks"),
     (Config(participation=0.01), "min_answers", 2, "from 1 to the 1 clients that a round asks"),
     *[(Config(), "weight_decay", value, "0 or more") for value in (-0.1, math.nan, math.inf)],
+    (Config(), "stop_at_accuracy", 1.5, "at most 1"),
+    (Config(public_validation=0.1), "stop_when", "soon", "converged"),
     (Config(), "model_shares", (0.5, 0.6), "one for each of the 1 models"),
     (Config(model="cnn,mlp"), "model_shares", (0.5, 0.6), "sum to 1"),
     (Config(model="cnn,mlp"), "model_shares", (1.5, -0.5), "0 or more"),

@@ -55,6 +55,7 @@ class RoundRecord:
     private_validation_loss: float | None = None  # mean over the clients, on what they hold out
     public_validation_loss: float | None = None  # the server's model, on soft-labels that it does not learn
     beta: float | None = None  # exponent of Enhanced ERA that sharpened the labels of this round, if one did
+    asked: int = 0  # clients that were asked; 0: not counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,7 @@ def test_the_picture_is_an_svg_with_its_title(clients: int, classes: int, tmp_pa
     path = tmp_path / "partition.svg"
     partition_figure(counts, path, "alpha 0.05")
     assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    assert totals_in(path.read_text()) == counts.sum(axis=1).tolist()
     assert "alpha 0.05" in path.read_text()
     assert totals_in(path.read_text()) == counts.sum(axis=1).tolist()
 

@@ -148,7 +148,7 @@ def test_what_comes_late_is_rejected_in_the_next_round_and_the_client_is_caught_
                 yield answer
 
     ran = Ran(Machines(tmp_path, setup(), disturb), setup())
-    assert [record.answers for record in ran.records] == [5, 4, 5, 5]
+    assert [(record.asked, record.answers) for record in ran.records] == [(5, 5), (5, 4), (5, 5), (5, 5)]
     assert [record.rejections for record in ran.records] == [{}, {}, {"wrong round": 2}, {}]
     assert [record.resets for record in ran.records] == [0, 0, 0, 0]
 
@@ -158,7 +158,7 @@ def test_only_clients_that_are_available_are_asked(tmp_path: Path) -> None:
     machines.up = {1, 4}
     ran = Ran(machines, setup(), share=0.6)
     assert [asked for asked, _ in machines.exchanges] == [{1, 4}] * 4
-    assert [record.answers for record in ran.records] == [2] * 4
+    assert [(record.asked, record.answers) for record in ran.records] == [(2, 2)] * 4
     machines.up = {0, 1, 3, 4}
     Ran(machines, setup(), share=0.6)
     later = [asked for asked, _ in machines.exchanges[4:]]

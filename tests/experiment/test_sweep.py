@@ -55,7 +55,13 @@ def metrics(out: Path) -> dict[str, list[dict[str, object]]]:
 
 def begin(out: Path, grid: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "scarlet", "sweep", str(grid), "--out", str(out), "--processes", "2"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background may ignore it
+    )
 
 
 def written(tmp_path: Path) -> Path:
@@ -74,7 +80,11 @@ def test_each_run_is_what_it_would_be_by_itself_and_a_page_shows_all(undisturbed
     found = {each["directory"]: each for each in timeless(undisturbed / "summary.json")}
     assert list(found) == RUNS
     assert found["dsfl-seed1"]["weights_digest"] == alone.summary["weights_digest"]
-    assert (undisturbed / "index.html").exists()
+    index = (undisturbed / "index.html").read_text()
+    assert "4 runs: 4 finished." in index and "data-refresh=" not in index
+    pages = [undisturbed / name / "report.html" for name in RUNS]
+    assert all(f'href="{page.parent.name}/report.html"' in index for page in pages)
+    assert all('src="../plotly.min.js"' in page.read_text() for page in pages), "the library is there once"
     assert {path.name for path in (undisturbed / "dsfl-seed1").iterdir()} == {
         path.name for path in (tmp_path / "alone").iterdir()
     }
@@ -135,4 +145,4 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     assert last["dsfl-lr0.1-seed0"].state == "finished"
     assert last["dsfl-lr1e+30-seed0"].state == "failed" and "smaller lr" in last["dsfl-lr1e+30-seed0"].reason
     assert [result.interrupted for result in results] == [False, True]
-    assert (tmp_path / "out" / "index.html").exists()
+    assert "2 runs: 1 finished, 1 not finished." in (tmp_path / "out" / "index.html").read_text()

@@ -5,6 +5,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 import pytest
@@ -60,11 +61,15 @@ def rows(page: str, table: str = "summary") -> dict[str, list[str]]:
 
 
 def traces(page: str, division: str) -> list[dict[str, object]]:
-    match = re.search(rf'Plotly\.newPlot\(\s*"{division}",\s*', page)
-    assert match is not None
-    found, _ = json.JSONDecoder().raw_decode(page, match.end())
+    (found,) = [figure["data"] for name, figure in figures(page) if name == division]
     assert isinstance(found, list)
     return found
+
+
+def figures(page: str) -> list[tuple[str, dict[str, Any]]]:
+    """The name and the content of every figure."""
+    pattern = r'<div class="plot" id="([^"]*)"[^>]*></div><script type="application/json">(.*?)</script>'
+    return [(name, json.loads(content)) for name, content in re.findall(pattern, page)]
 
 
 def test_table_and_sentence_show_what_literal_arithmetic_gives(tmp_path: Path) -> None:
@@ -152,8 +157,10 @@ def test_options_that_differ_come_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize("summary", [{}, {"rounds": 2, "interrupted": True}], ids=["killed", "interrupted"])
 def test_a_run_that_is_not_finished_is_named(tmp_path: Path, summary: dict[str, object]) -> None:
     halted = dataclasses.replace(run("scarlet", 4, [0.5, 0.6]), summary=summary)
-    assert "SCARLET seed 4 (2 rounds)" in written(tmp_path / "report.html", [halted])
-    assert "Not finished" not in written(tmp_path / "report.html", [run("scarlet", 4, [0.5])])
+    finished = run("dsfl", 4, [0.5])
+    assert "Not finished: round 2 of 60." in written(tmp_path / "report.html", [halted])
+    assert "SCARLET seed 4 (round 2 of 60)." in written(tmp_path / "report.html", [halted, finished])
+    assert "Not finished" not in written(tmp_path / "report.html", [finished])
 
 
 def test_a_run_stopped_before_its_first_round_still_gives_a_page(tmp_path: Path) -> None:
@@ -178,14 +185,10 @@ def test_every_property_of_every_figure_is_one_that_plotly_knows(tmp_path: Path)
         for each, factor in ((cheap, 1_000), (alone, 0))
     )
     page = written(tmp_path / "report.html", [*seeds, cheap, alone])
-    found, decoder = 0, json.JSONDecoder()
-    for match in re.finditer(r'Plotly\.newPlot\(\s*"[^"]*",\s*', page):
-        data, end = decoder.raw_decode(page, match.end())
-        layout, _ = decoder.raw_decode(page, page.index("{", end))
-        checked = go.Figure({"data": data, "layout": {"template": "none", **layout}})  # raises for any other
-        assert [trace.to_plotly_json() for trace in checked.data] == data
-        found += 1
-    assert found == 16
+    for _, figure in figures(page):
+        checked = go.Figure({**figure, "layout": {"template": "none", **figure["layout"]}})  # raises for any other
+        assert [trace.to_plotly_json() for trace in checked.data] == figure["data"]
+    assert len(figures(page)) == 16
     assert "logarithmic" in page and '"fill":"toself"' in page and "0 MB: " in page
 
 

@@ -45,5 +45,6 @@ def main(argv: Sequence[str]) -> int:
 
         as_json = bool(given.get("json"))
         with Display(len(seeds) * len(methods), quiet=as_json) as display:
-            results = compare(methods, config, seeds=seeds, out=out, watchers=[display])
+            track = given.get("track", ())
+            results = compare(methods, config, seeds=seeds, out=out, watchers=[display], track=track)
     return show_results(results, out, as_json=as_json)

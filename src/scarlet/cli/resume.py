@@ -13,6 +13,7 @@ from scarlet.cli.options import AsJson, Command, options_of, table_in
 from scarlet.cli.run_options import check_machine
 from scarlet.errors import ConfigError
 from scarlet.experiment.config_json import unflatten
+from scarlet.trackers.registry import chosen, found_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,9 @@ class ResumeOptions:
     """What may differ from the run that was interrupted, because it does not affect results."""
 
     workers: Annotated[int | None, Doc("worker processes (default: as in the interrupted run)")] = None
+    track: Annotated[
+        str | None, Doc("trackers, as in scarlet run; none: no tracker (default: those of the interrupted run)")
+    ] = None
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,6 +33,8 @@ def main(argv: Sequence[str]) -> int:
     if len(words) != 1:
         raise ConfigError(f"scarlet resume takes the one directory of a run, a comparison or a sweep, got {len(words)}")
     path, as_json = Path(words[0]), given.pop("json", False)
+    asked = given.pop("track", None)
+    track = chosen(found_in(path) if asked is None else asked)
     changed = {name: value for name, value in given.items() if value is not None}
 
     from scarlet.cli.display import Display, show_results
@@ -44,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
         planned = read_plan(path / PLAN, changed)
         check_machine(planned[0].config)
         with Display(len(planned), quiet=as_json) as display:
-            results = run_all(planned, path, watchers=[display])
+            results = run_all(planned, path, watchers=[display], track=track)
     elif (path / sweep.PLAN).exists():
         planned = read_plan(path / sweep.PLAN, changed)
         check_machine(planned[0].config)
@@ -59,5 +65,5 @@ def main(argv: Sequence[str]) -> int:
         method, config = unflatten({**table_in(path / "config.json"), **changed}, str(path / "config.json"))
         check_machine(config)
         with Display(1, quiet=as_json) as display:
-            results = [run(method, config, out=path, resume=True, watchers=[display])]
+            results = [run(method, config, out=path, resume=True, watchers=[display], track=track)]
     return show_results(results, path, as_json=as_json)

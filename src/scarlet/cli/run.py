@@ -30,5 +30,5 @@ def main(argv: Sequence[str]) -> int:
 
         as_json = bool(given.get("json"))
         with Display(1, quiet=as_json) as display:
-            result = run(method, config, out=out, watchers=[display])
+            result = run(method, config, out=out, watchers=[display], track=given.get("track", ()))
     return show_results([result], out, as_json=as_json, single=True)

@@ -18,6 +18,7 @@ from scarlet.experiment.config_json import choices_of
 from scarlet.methods.caching import Caching
 from scarlet.methods.registry import METHODS, Entry, check_method
 from scarlet.presets import PRESETS, apply
+from scarlet.trackers.registry import NO_TRACKER
 
 # The groups of the help, in its order; `method` has the method's own options.
 GROUPS = {
@@ -37,7 +38,7 @@ GROUPS = {
     "method": (),
     "faults": ("dropout", "wipe", "abstain", "hostile", "attack"),
     "performance": ("device", "engine", "workers", "clients_in_memory"),
-    "output": ("out", "json", "checkpoint_every", "save_clients"),
+    "output": ("out", "track", "json", "checkpoint_every", "save_clients"),
 }
 
 
@@ -56,6 +57,9 @@ class CommandOptions:
         Path | None, Doc("read options from a TOML file, or from the config.json of an earlier run (default: none)")
     ] = None
     out: Annotated[Path | None, Doc("directory for the results (default: a new directory under runs/)")] = None
+    track: Annotated[
+        str, Doc("trackers that record the run below its directory: tensorboard, mlflow, wandb, or several with commas")
+    ] = NO_TRACKER
 
 
 def run_options(methods: Sequence[Entry[Any]], *others: type) -> dict[str, Option]:

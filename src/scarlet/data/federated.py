@@ -71,17 +71,19 @@ class FederatedData:
 
     def save(self, folder: Path, *, channels_last: bool) -> StoredData:
         """Write everything to files that many processes can map into memory; `channels_last` is of public images."""
-        held_out = self.validation or [None] * len(self.train)
-        pools = list(_pools([*self.train, *self.test, *held_out]))
+        parts_of = {"train": self.train, "test": self.test}
+        if self.validation is not None:
+            parts_of["validation"] = self.validation
+        pools = list(_pools(chain(*parts_of.values())))
         starts = dict(zip(map(id, pools), np.cumsum([0, *(len(pool.labels) for pool in pools)]).tolist(), strict=False))
         _save_in_turn(folder / "inputs.npy", [pool.inputs for pool in pools])
         _save_in_turn(folder / "labels.npy", [pool.labels for pool in pools])
-        for name, parts in (("train", self.train), ("test", self.test), ("validation", held_out)):
+        for name, parts in parts_of.items():
             _StoredParts.save([_NOBODYS if part is None else _places(part, starts) for part in parts], folder, name)
         channels_last = channels_last and self.public.ndim == 4
         public = self.public.transpose(0, 2, 3, 1) if channels_last else self.public
         np.save(folder / "public.npy", np.ascontiguousarray(public))
-        return StoredData(folder, list(self.names), self.classes, channels_last)
+        return StoredData(folder, list(self.names), self.classes, channels_last, self.validation is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class StoredData:
     names: list[str]
     classes: int
     channels_last: bool  # how the public images, which every client reads, lie in their file
+    validates: bool = False  # whether clients hold something out
 
     def load(self) -> FederatedData:
         # Mode "c" maps a file privately: torch wants arrays that it could write to, though nobody does.
@@ -106,7 +109,7 @@ class StoredData:
             public=public.transpose(0, 3, 1, 2) if self.channels_last else public,
             held_out=None,
             classes=self.classes,
-            validation=_StoredParts(pool, self.folder, "validation"),
+            validation=_StoredParts(pool, self.folder, "validation") if self.validates else None,
         )
 
 

@@ -13,10 +13,12 @@ from scarlet.data.sites import Augment, Scale, Site
 from scarlet.errors import ConfigError
 from scarlet.experiment.federation import prepare
 from scarlet.experiment.given import NOTHING_GIVEN, Given
+from scarlet.experiment.pages import write_page
 from scarlet.experiment.planned import Planned, write_plan, write_summaries
 from scarlet.experiment.round_log import Watcher
 from scarlet.experiment.run import run_with
-from scarlet.experiment.run_directory import check_free, complete, finished, make, write_page
+from scarlet.experiment.run_directory import check_free, complete, finished, make
+from scarlet.experiment.tracking import check_track, tracked
 from scarlet.methods.registry import check_method, entry_of
 from scarlet.models.registry import ModelFactory
 from scarlet.records import RunResult
@@ -42,6 +44,7 @@ def compare(
     schedule: MakeSchedule | None = None,
     out: Path | str | None = None,
     watchers: Sequence[Watcher] = (),
+    track: str | Sequence[str] = (),
 ) -> list[RunResult]:
     """Run each method under each seed; `methods` are config objects. Ctrl-C ends it with the results so far.
 
@@ -50,6 +53,7 @@ def compare(
     """
     given = Given(sites, public, test, model, server_model, classes, augment, scale, optimizer, schedule)
     out = None if out is None else Path(out)
+    track = check_track(track, out)
     if not methods or not seeds:
         raise ConfigError("a comparison needs at least one method and one seed")
     if len(set(seeds)) < len(seeds):
@@ -70,7 +74,7 @@ def compare(
         check_free(out)
         prepare(planned[0].config, given, most)  # a mistake in the options is refused before anything is written
         write_plan(make(out) / PLAN, planned, given.described())
-    return run_all(planned, out, given, watchers)
+    return run_all(planned, out, given, watchers, track)
 
 
 def run_all(
@@ -78,6 +82,7 @@ def run_all(
     out: Path | None,
     given: Given = NOTHING_GIVEN,
     watchers: Sequence[Watcher] = (),
+    track: str | Sequence[str] = (),
 ) -> list[RunResult]:
     """Run what was planned: in `out`, runs that are finished are kept, and one that has begun is resumed."""
     results: list[RunResult] = []
@@ -86,7 +91,9 @@ def run_all(
         result = None if directory is None else finished(directory)
         if result is None:
             begun = directory is not None and directory.exists()
-            result = run_with(given, each.method, each.config, out=directory, resume=begun, watchers=watchers)
+            with tracked(track, directory, shared=out, resume=begun) as trackers:
+                told = [*watchers, *trackers]
+                result = run_with(given, each.method, each.config, out=directory, resume=begun, watchers=told)
             # The models of one run fit into memory; those of many need not.
             result = replace(result, server=None, clients={})
         complete(result)

@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import nn
 
 from scarlet.errors import ConfigError
-from scarlet.experiment.run_directory import page_about, write_page
+from scarlet.experiment.pages import page_about, shared_library, write_page
 from scarlet.models.registry import ModelFactory, Weights
 from scarlet.records import RunResult
 
@@ -73,7 +73,9 @@ class Result(RunResult):
         path = self.directory / "report.html"
         if not path.exists():
             write_page([self], self.directory)
-        return Page(path.read_text(encoding="utf-8"), path)
+        # Within a notebook, a page would not find the library that it shares with others.
+        shared = shared_library(self.directory) is not None
+        return Page(page_about([self]) if shared else path.read_text(encoding="utf-8"), path)
 
 
 def number_of(client: int | str, names: Sequence[str]) -> int:

@@ -183,4 +183,5 @@ def record_of(closed: ClosedRound, ledger: Ledger, failures: Mapping[str, int]) 
         abstained=sum("abstains" in each for each in closed.reports.values()),
         private_validation_loss=math.fsum(validated) / len(validated) if validated else None,
         beta=closed.beta,
+        asked=closed.asked,
     )

@@ -25,6 +25,7 @@ from scarlet.experiment.result import Result, Trained
 from scarlet.experiment.round_log import RoundLog, Watcher
 from scarlet.experiment.run_directory import RunDirectory
 from scarlet.experiment.stopping import Stopping
+from scarlet.experiment.tracking import tracked
 from scarlet.experiment.validation import public_validation
 from scarlet.methods.registry import assemble, check_method, entry_of
 from scarlet.models.registry import ModelFactory
@@ -59,6 +60,7 @@ def run(
     out: Path | str | None = None,
     resume: bool = False,
     watchers: Sequence[Watcher] = (),
+    track: str | Sequence[str] = (),
     transport: Callable[..., Transport] = LocalTransport,
 ) -> Result:
     """Run one method; `method` is its config object, such as ScarletConfig(beta=2).
@@ -74,11 +76,15 @@ def run(
     to round, once for local training and once for distillation.
 
     With `out`, that directory holds the results and a page about them. Ctrl-C ends the run after its last whole round,
-    with the results so far. `resume` continues from the last checkpoint in `out`. `transport` makes the transport; a
-    benchmark may pass one that measures time.
+    with the results so far. `resume` continues from the last checkpoint in `out`. `track` names trackers that record
+    the run below `out`, such as ("tensorboard", "mlflow"); `watchers` are told of every round. `transport` makes the
+    transport; a benchmark may pass one that measures time.
     """
     given = Given(sites, public, test, model, server_model, classes, augment, scale, optimizer, schedule)
-    return run_with(given, method, config, out=out, resume=resume, watchers=watchers, transport=transport)
+    out = None if out is None else Path(out)
+    with tracked(track, out, resume=resume) as trackers:
+        watchers = [*watchers, *trackers]
+        return run_with(given, method, config, out=out, resume=resume, watchers=watchers, transport=transport)
 
 
 def run_with(

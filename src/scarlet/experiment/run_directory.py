@@ -9,6 +9,7 @@ import csv
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,12 @@ from typing import TYPE_CHECKING, Any
 from scarlet.data.partition_figure import partition_figure
 from scarlet.errors import ConfigError, DataError, ScarletError
 from scarlet.experiment.cards import save_models
+from scarlet.experiment.pages import write_page
+from scarlet.experiment.renewal import Renewal
 from scarlet.methods.registry import METHODS
 from scarlet.records import RoundRecord, RunResult
+from scarlet.report.clients import COLUMNS as CLIENT_COLUMNS
+from scarlet.report.clients import read_clients
 from scarlet.wire.ledger import COLUMNS, Ledger
 
 if TYPE_CHECKING:  # loading torch would make `scarlet report` slow
@@ -26,7 +31,6 @@ if TYPE_CHECKING:  # loading torch would make `scarlet report` slow
     from scarlet.experiment.result import Result
     from scarlet.experiment.round_log import Metrics
 
-_CLIENT_COLUMNS = ("round", "client", "name", "model", "accuracy", "loss")
 _NUMBER = (int, float)
 _RECORDED = {field.name: dict if field.default_factory is dict else _NUMBER for field in fields(RoundRecord)}
 
@@ -74,22 +78,6 @@ def finished(directory: Path) -> RunResult | None:
     return None if result.interrupted else result
 
 
-def page_about(results: Sequence[RunResult], partition_svg: str | None = None) -> str:
-    """The page about some runs."""
-    from scarlet.report.page import render  # plotly is slow to load, and only needed here
-
-    return render(results, partition_svg=partition_svg)
-
-
-def write_page(results: Sequence[RunResult], directory: Path, name: str = "report.html") -> None:
-    """Write a page about some runs, with the data partition of the first."""
-    from scarlet.report.page import write_report  # plotly is slow to load, and only needed here
-
-    assert results[0].directory is not None
-    figure = results[0].directory / "partition.svg"
-    write_report(results, directory / name, partition_svg=figure.read_text() if figure.exists() else None)
-
-
 def complete(result: RunResult) -> None:
     """Do what a run may have left undone if it was killed at its very end: write its page, remove its checkpoints."""
     if result.directory is not None and not result.interrupted:
@@ -104,6 +92,9 @@ class RunDirectory:
     def __init__(self, path: Path, *, resume: bool = False) -> None:
         self.path = path if resume else check_free(path)
         self._federation: Federation | None = None
+        self._config: Mapping[str, object] = {}
+        self._records: list[RoundRecord] = []
+        self._renewal = Renewal()
         self._accuracies: dict[int, float] = {}  # of each client, when it was measured last
 
     def nonce(self) -> str | None:
@@ -123,7 +114,7 @@ class RunDirectory:
     def start(self, config: Mapping[str, object], federation: Federation, expected: Estimate) -> None:
         """Write what does not change in the course of the run, unless a resumed run has written it before."""
         make(self.path)
-        self._federation = federation
+        self._federation, self._config = federation, config
         if not (self.path / "config.json").exists():
             write_json(self.path / "config.json", config)
         agreement = federation.agreement
@@ -131,7 +122,7 @@ class RunDirectory:
             write_json(self.path / "agreement.json", {"digest": agreement.digest.hex(), **asdict(agreement)})
         (self.path / "metrics.jsonl").touch()
         if not (self.path / "clients.csv").exists():
-            _replace(self.path / "clients.csv", [",".join(_CLIENT_COLUMNS)])
+            _replace(self.path / "clients.csv", [",".join(CLIENT_COLUMNS)])
         if not (self.path / "ledger.csv").exists():
             columns = [f"{column}_{part}" for column in COLUMNS for part in ("payload", "frame")]
             _replace(self.path / "ledger.csv", [",".join(["round", "client", *columns])])
@@ -150,8 +141,9 @@ class RunDirectory:
         _replace(metrics, lines)
         for name in ("ledger.csv", "clients.csv"):
             _rewind_table(self.path / name, round)
-        self._accuracies = _last_accuracies(self.path / "clients.csv")
-        return _records(metrics, lines)
+        self._accuracies = {client.number: client.accuracy for client in read_clients(self.path)}
+        self._records = _records(metrics, lines)
+        return list(self._records)
 
     def round(self, record: RoundRecord, ledger: Ledger, clients: Metrics) -> None:
         """Append a round to metrics.jsonl, and of each client its bytes to ledger.csv and accuracy to clients.csv."""
@@ -167,6 +159,14 @@ class RunDirectory:
         except OSError as error:
             remedy = f"make room, then run 'scarlet resume {self.path}'"
             raise ScarletError(f"cannot write to {self.path}: {error.strerror}; {remedy}") from error
+        self._records.append(record)
+        self._renewal.renew(self._write_page_so_far)
+
+    def _write_page_so_far(self) -> None:
+        method = str(self._config["method"])
+        result = RunResult(method, METHODS[method].title, self._config, self._records, {}, self.path)
+        with suppress(ScarletError):  # a page can be missed; where the disk is full, the next round says so
+            write_page([result], self.path, running=True)
 
     def _write_accuracies(self, round: int, clients: Metrics) -> None:
         federation = self._federation
@@ -197,15 +197,6 @@ def _rewind_table(path: Path, round: int) -> None:
     if not header.startswith("round,") or not all(number.isdecimal() for number in numbers):
         raise DataError(f"{path} is damaged: each line must begin with the number of a round; run anew")
     _replace(path, [header, *(row for row, number in zip(rows, numbers, strict=True) if int(number) <= round)])
-
-
-def _last_accuracies(path: Path) -> dict[int, float]:
-    """The accuracy of each client in clients.csv, when it was measured last."""
-    try:
-        return {int(row["client"]): float(row["accuracy"]) for row in csv.DictReader(_lines(path))}
-    except (KeyError, TypeError, ValueError):
-        columns = ", ".join(_CLIENT_COLUMNS)
-        raise DataError(f"{path} is damaged: each line must have the columns {columns}; run anew") from None
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:

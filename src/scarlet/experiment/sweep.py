@@ -20,7 +20,8 @@ from scarlet.experiment.given import NOTHING_GIVEN
 from scarlet.experiment.grid import grid
 from scarlet.experiment.planned import Planned, read_plan, write_plan, write_summaries
 from scarlet.experiment.run import run_with
-from scarlet.experiment.run_directory import check_free, complete, finished, make, read_run, write_page
+from scarlet.experiment.run_directory import check_free, complete, finished, make, read_run
+from scarlet.experiment.sweep_page import SweepPage
 from scarlet.records import RunResult
 from scarlet.transport.local import core_count
 
@@ -78,13 +79,21 @@ def sweep(
 def run_side_by_side(planned: Sequence[Planned], out: Path, count: int, watch: Watch | None = None) -> list[RunResult]:
     """Run what was planned and is not finished, `count` at a time; the results of all runs that have begun."""
     runs = [_Run(each, out / each.directory) for each in planned]
+    page = SweepPage(planned, out)
+
+    def look(progress: Sequence[Progress], count: int) -> None:
+        page.renew()
+        if watch is not None:
+            watch(progress, count)
+
     try:
-        _play_all(runs, count, watch or (lambda progress, count: None))
+        page.write(running=True)
+        _play_all(runs, count, look)
     finally:
         results = [result for run in runs if (result := run.result()) is not None]
         if results:
             write_summaries(results, out)
-            write_page(results, out, "index.html")
+            page.write(running=False)
     return results
 
 
@@ -117,6 +126,7 @@ class _Run:
     _process: BaseProcess | None = None
     _reason: Connection | None = None
     _began: float = 0.0
+    _told: bool = False  # to end early
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.planned.directory, self.planned.config.rounds)
@@ -148,6 +158,7 @@ class _Run:
     def interrupt(self) -> None:
         """Let it end after its last whole round."""
         if self._process is not None:
+            self._told = True
             self._process.terminate()
 
     def kill(self) -> None:
@@ -183,7 +194,7 @@ class _Run:
         self._reason.close()
         if finished(self.directory) is not None:
             self.progress.state = "finished"
-        elif process.exitcode == 0:
+        elif process.exitcode == 0 or (self._told and process.exitcode == -signal.SIGTERM):  # before it could listen
             self.progress.state = "interrupted"
         else:
             ended = f"its process ended with exit code {process.exitcode}; where memory is short, use fewer processes"

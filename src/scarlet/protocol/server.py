@@ -74,6 +74,7 @@ class ClosedRound:
     reports: Mapping[int, Mapping[str, float]]
     rejections: Mapping[str, int]  # by reason, failed attempts included
     beta: float | None = None  # the exponent that sharpened the aggregate; None: nothing was sharpened by one
+    asked: int = 0  # clients
 
     @property
     def teacher_entropy(self) -> float:
@@ -161,6 +162,7 @@ class Server:
             reports=here.reports,
             rejections=rejections,
             beta=aggregate.beta if isinstance(aggregate, Sharpened) else None,
+            asked=len(now.asked),
         )
 
     @property

@@ -1,1 +1,1 @@
-"""Self-contained HTML pages: about finished or interrupted runs (page.py), and about cache durations (cache.py)."""
+"""HTML pages from the records of runs: about one or some of them (page.py), and about a sweep (index.py)."""

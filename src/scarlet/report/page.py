@@ -7,31 +7,54 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
-
-from plotly.offline import get_plotlyjs
+from urllib.parse import quote
 
 from scarlet.errors import ScarletError
 from scarlet.records import LAST_ROUNDS, RunResult
+from scarlet.report.axes import axes
+from scarlet.report.client_figure import client_figure
 from scarlet.report.counts import COUNTS, PAYLOAD, Count, counted
-from scarlet.report.figures import draw, stroke
+from scarlet.report.embedded import data_script, embedded
+from scarlet.report.figures import draw
+from scarlet.report.legend import choice_of_variants
+from scarlet.report.library import policy, script
 from scarlet.report.panels import ROUND_BY_ROUND, TRADE_OFF, Panel
+from scarlet.report.problems import problems_table
+from scarlet.report.sections import copied_settings, cost_of_a_target, figure, heat_maps
+from scarlet.report.strokes import Stroke, strokes
 from scarlet.report.summary import summarise
 from scarlet.report.tables import models_table, options_table, sentence, summary_table
 from scarlet.report.variants import Variant, group
 
-# The browser itself refuses whatever is not in the file.
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-BORDERS = {"solid": "solid", "dash": "dashed", "dot": "dotted"}
+REFRESH = 30  # seconds after which the page of a run that goes on is read again
+NAMED = 6  # runs that a sentence names
+SCRIPTS = ("page.js", "target.js", "heat_map.js", "plots.js")
 
 
-def write_report(runs: Sequence[RunResult], path: Path, *, partition_svg: str | None = None) -> None:
-    """Write one HTML page that compares the runs and opens from disk without a network."""
-    page = render(runs, partition_svg=partition_svg)
+def write_report(
+    runs: Sequence[RunResult],
+    path: Path,
+    *,
+    partition_svg: str | None = None,
+    library: Path | None = None,
+    running: bool = False,
+) -> None:
+    """Write one HTML page that compares the runs and opens from disk without a network.
+
+    The page is complete in itself, or refers to the file of the plot library. While runs are `running`, a browser that
+    shows the page reads it again from time to time.
+    """
+    link = None if library is None else quote(Path(os.path.relpath(library, path.parent)).as_posix())
+    write_whole(path, render(runs, partition_svg=partition_svg, link=link, running=running))
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Write a file so that there is the old one or the new one at any time."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            aside.write_text(page, encoding="utf-8")
+            aside.write_text(content, encoding="utf-8")
             aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)
@@ -39,59 +62,88 @@ def write_report(runs: Sequence[RunResult], path: Path, *, partition_svg: str | 
         raise ScarletError(f"cannot write {path} ({error.strerror}); choose another place") from error
 
 
-def render(runs: Sequence[RunResult], *, partition_svg: str | None = None) -> str:
-    """The page as text."""
-    return "\n".join(_page({count: group([counted(run, count) for run in runs]) for count in COUNTS}, partition_svg))
+def render(
+    runs: Sequence[RunResult],
+    *,
+    partition_svg: str | None = None,
+    link: str | None = None,
+    running: bool = False,
+) -> str:
+    """The page as text; `link` is where it finds the plot library, unless that is part of it."""
+    return frame([*_unfinished(runs), *about(runs, partition_svg)], link=link, running=running)
 
 
-def _page(by_count: Mapping[Count, Sequence[Variant]], partition_svg: str | None) -> Iterator[str]:
-    """What depends on the bytes that are counted is in the page once for each count; the payload's is shown first."""
+def frame(body: Sequence[str], *, link: str | None, running: bool) -> str:
+    """A page with its styles and scripts."""
+    own = "".join(map(_packaged, SCRIPTS))
+    refresh = f' data-refresh="{REFRESH}"' if running else ""
+    head = (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy(own, link)}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        "<title>Accuracy against megabytes</title>",
+        f"<style>\n{_packaged('page.css')}</style>",
+        f"{script(link)}\n</head>\n<body{refresh}>\n<h1>Accuracy against megabytes</h1>",
+    )
+    return "\n".join((*head, *body, f"<script>{own}</script>\n</body>\n</html>\n"))
+
+
+def about(runs: Sequence[RunResult], partition_svg: str | None = None) -> Iterator[str]:
+    """All that is shown of some runs.
+
+    What depends on the bytes that are counted is there once for each count; the payload's is shown first.
+    """
+    by_count = {count: group([counted(run, count) for run in runs]) for count in COUNTS}
     variants = by_count[PAYLOAD]
-    yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield "<title>Accuracy against megabytes</title>"
-    yield f"<style>\n{_packaged('page.css')}</style>"
-    yield f"<script>{get_plotlyjs()}</script>\n</head>\n<body>"
-    yield "<h1>Accuracy against megabytes</h1>"
-    yield from _choice()
-    for count, those in by_count.items():
-        summary = summarise(those)
+    drawn, varying = strokes(variants), axes([variant.runs[0] for variant in variants])
+    summaries = {count: summarise(those) for count, those in by_count.items()}
+    yield data_script(embedded(by_count, drawn, varying), ' id="data"')
+    yield from choice_of_variants(variants, drawn, varying)
+    yield from _choice_of_bytes()
+    for count, summary in summaries.items():
         yield f"<div{_shown_for(count)}>"
         yield f'<p class="result">{sentence(summary)}</p>'
-        yield from _unfinished(variants)
-        yield f'<div class="scroll">\n{summary_table(summary)}\n</div>'
+        yield f'<div class="scroll tall">\n{summary_table(summary, drawn)}\n</div>'
         yield f'<p class="quiet">{_how_to_read(summary.target, count)}</p>\n</div>'
-    yield "<noscript><p>The figures need JavaScript; the tables do not.</p></noscript>"
-    yield "<section>\n<h2>What accuracy costs</h2>"
-    yield from _legend(variants)
-    yield from _panels("trade-off", TRADE_OFF, by_count)
+    yield "<noscript><p>The figures need JavaScript; this table does not.</p></noscript>"
+    yield f"<h2>What accuracy costs</h2>\n{_lines(variants)}"
+    yield from _panels("trade-off", TRADE_OFF, by_count, drawn)
+    yield from cost_of_a_target(variants, drawn, summaries[PAYLOAD].target)
+    yield from heat_maps(varying)
     yield "<h2>Round by round</h2>"
-    yield from _panels("rounds", ROUND_BY_ROUND, by_count)
-    yield "</section>"
-    if by_model := models_table(variants):
-        yield "<h2>Accuracy by model</h2>"
-        yield '<p class="quiet">Mean accuracy of the clients that have each model: last rounds, all seeds.</p>'
-        yield f'<div class="scroll">\n{by_model}\n</div>'
+    yield from _panels("rounds", ROUND_BY_ROUND, by_count, drawn)
+    if clients := client_figure(variants, drawn):
+        dots = " A larger dot has more training samples." if any("marker" in each for each in clients["data"]) else ""
+        caption = f"When they were measured last, a line for each run.{dots}"
+        yield figure("clients", "Accuracy of each client", caption, clients)
+    yield from _tables(variants)
     if partition_svg is not None:
         yield "<h2>Data partition</h2>\n<figure>"
         yield "<figcaption>Private training samples of each client and class.</figcaption>"
         # An SVG file starts with an XML declaration, which has no place within HTML.
         yield f'<div class="partition">{partition_svg[partition_svg.find("<svg") :]}</div>\n</figure>'
-    yield "<details>\n<summary>Options</summary>"
+    yield from copied_settings(variants)
+    yield "<details>\n<summary>All options</summary>"
     yield '<p class="quiet">Options that differ between the methods come first and are set apart.</p>'
     yield f'<div class="scroll">\n{options_table(variants)}\n</div>\n</details>'
-    yield f"<script>\n{_packaged('page.js')}</script>\n</body>\n</html>\n"
 
 
-def _unfinished(variants: Sequence[Variant]) -> Iterator[str]:
-    runs = [(variant.name, run) for variant in variants for run in variant.runs if run.interrupted]
-    if runs:
-        names = ", ".join(f"{name} seed {run.seed} ({len(run.records)} rounds)" for name, run in runs)
-        yield f"<p>Not finished, and shown up to their last round: {escape(names)}.</p>"
+def progress(run: RunResult) -> str:
+    """How far a run is."""
+    return f"round {len(run.records)} of {run.config.get('rounds', 'an unknown number')}"
 
 
-def _choice() -> Iterator[str]:
+def _unfinished(runs: Sequence[RunResult]) -> Iterator[str]:
+    left = [run for run in runs if run.interrupted]
+    if len(runs) == 1 and left:
+        yield f'<p class="unfinished">Not finished: {escape(progress(runs[0]))}.</p>'
+    elif left:
+        names = ", ".join(f"{run.title} seed {run.seed} ({progress(run)})" for run in left[:NAMED])
+        more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+        yield f'<p class="unfinished">Not finished, and shown up to their last round: {escape(names)}{more}.</p>'
+
+
+def _choice_of_bytes() -> Iterator[str]:
     yield '<div class="choice" role="radiogroup" aria-label="Bytes that are counted">Megabytes counted:'
     for count in COUNTS:
         checked = "true" if count is PAYLOAD else "false"
@@ -115,30 +167,37 @@ def _how_to_read(target: float | None, count: Count) -> str:
     )
 
 
-def _legend(variants: Sequence[Variant]) -> Iterator[str]:
+def _lines(variants: Sequence[Variant]) -> str:
+    """What the lines of the figures mean."""
     seeds = max(len(variant.runs) for variant in variants)
     bands = "span the two seeds" if seeds == 2 else "are ± one standard deviation (the span, for two seeds)"
     lines = "Each line is one run." if seeds == 1 else f"Lines are means over seeds, and bands {bands}."
-    yield f'<p class="quiet">{lines} Choose a method to hide or show it in all figures.</p>'
-    yield '<div class="legend">'
-    for position, variant in enumerate(variants):
-        drawn = stroke(position)
-        sample = f'<i style="border-color: {drawn.colour}; border-top-style: {BORDERS[drawn.dash]}"></i>'
-        yield f'<button type="button" value="{position}" aria-pressed="true">{sample}'
-        yield f"{escape(variant.name)}</button>"
-    yield "</div>"
+    return f'<p class="quiet">{lines}</p>'
 
 
-def _panels(layout: str, panels: Sequence[Panel], by_count: Mapping[Count, Sequence[Variant]]) -> Iterator[str]:
+def _panels(
+    layout: str, panels: Sequence[Panel], by_count: Mapping[Count, Sequence[Variant]], drawn: Sequence[Stroke]
+) -> Iterator[str]:
     yield f'<div class="panels {layout}">'
     for panel in panels:
         for count in by_count if panel.shows_traffic else (PAYLOAD,):
-            plot = draw(panel, by_count[count], panel.id if count is PAYLOAD else f"{panel.id}-{count.id}")
-            shown = _shown_for(count) if panel.shows_traffic else ""
+            name = panel.id if count is PAYLOAD else f"{panel.id}-{count.id}"
+            plot = draw(panel, by_count[count], drawn)
             if plot is not None:
-                caption = f"<figcaption><b>{panel.title}</b>{panel.caption}</figcaption>"
-                yield f"<figure{shown}>\n{caption}\n{plot}\n</figure>"
+                shown = _shown_for(count) if panel.shows_traffic else ""
+                yield figure(name, panel.title, panel.caption, plot, shown)
     yield "</div>"
+
+
+def _tables(variants: Sequence[Variant]) -> Iterator[str]:
+    if by_model := models_table(variants):
+        yield "<h2>Accuracy by model</h2>"
+        yield '<p class="quiet">Mean accuracy of the clients that have each model: last rounds, all seeds.</p>'
+        yield f'<div class="scroll">\n{by_model}\n</div>'
+    if problems := problems_table(variants):
+        yield "<h2>Rejected or missing</h2>"
+        yield '<p class="quiet">How often, in all rounds of all seeds.</p>'
+        yield f'<div class="scroll">\n{problems}\n</div>'
 
 
 def _packaged(name: str) -> str:

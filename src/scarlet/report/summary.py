@@ -51,6 +51,15 @@ class Summary:
     target: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A round in which a variant's mean server accuracy was higher than in all before, and the traffic up to there."""
+
+    accuracy: float
+    round: int
+    megabytes: float
+
+
 def summarise(variants: Sequence[Variant]) -> Summary:
     """Reduce each variant to its line of the table."""
     target = common_target(variants)
@@ -64,6 +73,16 @@ def common_target(variants: Sequence[Variant]) -> float | None:
     # The small term keeps 0.6, which is not a whole number of binary 0.05, from falling to 0.55.
     steps = math.floor(min(best, default=0.0) / TARGET_STEP + 1e-9)
     return steps * TARGET_STEP if steps > 0 else None
+
+
+def steps(variant: Variant) -> list[Step]:
+    """What each server accuracy costs: the first step that is as high."""
+    server, found, best = curve(variant.runs, "server_accuracy"), list[Step](), -math.inf
+    for accuracy, round, megabytes in zip(server.mean, server.rounds, server.megabytes, strict=True):
+        if accuracy > best:
+            best = float(accuracy)
+            found.append(Step(best, int(round), float(megabytes)))
+    return found
 
 
 def last_rounds(run: RunResult, key: str) -> float | None:
@@ -100,9 +119,7 @@ def _row(variant: Variant, target: float | None) -> Row:
 
 def _megabytes_to(variant: Variant, target: float) -> float | None:
     """The mean traffic up to the first round in which the mean server accuracy is at the target."""
-    server = curve(variant.runs, "server_accuracy")
-    reached = np.flatnonzero(server.mean >= target - 1e-9)
-    return float(server.megabytes[reached[0]]) if len(reached) else None
+    return next((step.megabytes for step in steps(variant) if step.accuracy >= target - 1e-9), None)
 
 
 def _megabytes(run: RunResult) -> float | None:

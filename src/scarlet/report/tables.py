@@ -7,20 +7,25 @@ from html import escape
 from statistics import fmean
 
 from scarlet.records import accuracy_by_model
+from scarlet.report.strokes import Stroke
 from scarlet.report.summary import Estimate, Row, Summary
 from scarlet.report.variants import Variant, differing, text
 
 DASH = "–"
+NAMED = 6  # clauses of a sentence
 
 
 def sentence(summary: Summary) -> str:
     """What came out, best server accuracy first."""
     order = sorted(summary.rows, key=lambda row: -row.server_accuracy.mean if row.server_accuracy else 1.0)
     leads = order[0].server_accuracy is not None
-    return escape("; ".join(_clause(row, first=leads and row is order[0]) for row in order) + ".")
+    clauses = [_clause(row, first=leads and row is order[0]) for row in order]
+    if len(clauses) > NAMED:
+        clauses[NAMED - 1 :] = [f"{len(clauses) - NAMED + 1} more are in the table"]
+    return escape("; ".join(clauses) + ".")
 
 
-def summary_table(summary: Summary) -> str:
+def summary_table(summary: Summary, strokes: Sequence[Stroke]) -> str:
     """One line for each method; a dash where it has no such number."""
     to_target = "MB to target" if summary.target is None else f"MB to reach {summary.target:.2f}"
     heads = (
@@ -28,7 +33,7 @@ def summary_table(summary: Summary) -> str:
         *(to_target, "hit ratio", "seconds"),
     )
     head = "".join(f'<th scope="col">{cell}</th>' for cell in heads)
-    body = "\n".join(_line(row) for row in summary.rows)
+    body = "\n".join(_line(at, row, strokes[at]) for at, row in enumerate(summary.rows))
     return f'<table class="summary">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>'
 
 
@@ -42,7 +47,7 @@ def models_table(variants: Sequence[Variant]) -> str | None:
     lines = []
     for name, runs in found.items():
         means = [[run[model] for run in runs if model in run] for model in models]
-        cells = "".join(f"<td>{_decimal(fmean(mean) if mean else None, 3)}</td>" for mean in means)
+        cells = "".join(f"<td>{decimal(fmean(mean) if mean else None, 3)}</td>" for mean in means)
         lines.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
     body = "\n".join(lines)
     return f'<table class="models">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>'
@@ -69,22 +74,23 @@ def _clause(row: Row, *, first: bool) -> str:
         reach = f"{row.name}, without a server model, {row.client_accuracy.mean:.2f} client accuracy"
     else:
         return f"{row.name} has not been evaluated yet"
-    return f"{reach} with {_megabytes(row.megabytes)} MB"
+    return f"{reach} with {megabytes(row.megabytes)} MB"
 
 
-def _line(row: Row) -> str:
+def _line(at: int, row: Row, stroke: Stroke) -> str:
     cells = (
         str(row.seeds),
-        _decimal(row.server_accuracy, 3),
-        _decimal(row.client_accuracy, 3),
-        _megabytes(row.megabytes_up),
-        _megabytes(row.megabytes_down),
-        _megabytes(row.megabytes),
-        _megabytes(row.megabytes_to_target),
-        _decimal(row.hit_ratio, 2),
-        _decimal(row.seconds, 1),
+        decimal(row.server_accuracy, 3),
+        decimal(row.client_accuracy, 3),
+        megabytes(row.megabytes_up),
+        megabytes(row.megabytes_down),
+        megabytes(row.megabytes),
+        megabytes(row.megabytes_to_target),
+        decimal(row.hit_ratio, 2),
+        decimal(row.seconds, 1),
     )
-    return f'<tr><th scope="row">{escape(row.name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+    name = f"{stroke.sample}{escape(row.name)}"
+    return f'<tr data-variant="{at}"><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
 
 
 def _options(options: Sequence[str], variants: Sequence[Variant]) -> str:
@@ -102,7 +108,7 @@ def _values(variant: Variant, option: str) -> str:
     return ", ".join(found) or DASH
 
 
-def _megabytes(value: float | None) -> str:
+def megabytes(value: float | None) -> str:
     """About three digits, whatever the size."""
     if value is None:
         return DASH
@@ -113,5 +119,6 @@ def _megabytes(value: float | None) -> str:
     return f"{value:.2f}" if value >= 1 else f"{value:.3g}"
 
 
-def _decimal(value: float | Estimate | None, digits: int) -> str:
+def decimal(value: float | Estimate | None, digits: int) -> str:
+    """The number, or a dash where there is none."""
     return DASH if value is None else f"{value:,.{digits}f}"

@@ -18,8 +18,17 @@ NOT_COMPARED = frozenset({"seed", *NOT_IDENTIFYING})  # options in which runs th
 class Variant:
     """A method under one set of options, with one run for each seed."""
 
-    name: str
+    title: str  # of its method
+    marks: str  # what tells it from other variants of the method; empty where there is no other
     runs: tuple[RunResult, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.title} ({self.marks})" if self.marks else self.title
+
+    @property
+    def method(self) -> str:
+        return self.runs[0].method
 
 
 def group(runs: Sequence[RunResult]) -> tuple[Variant, ...]:
@@ -36,7 +45,7 @@ def group(runs: Sequence[RunResult]) -> tuple[Variant, ...]:
         if twice:
             name = f"{members[0].method} with seed {twice[0]}"
             raise DataError(f"{name} is given twice with the same options; give it once")
-    return tuple(Variant(_name(members[0], firsts), tuple(members)) for members in gathered.values())
+    return tuple(Variant(members[0].title, _marks(members[0], firsts), tuple(members)) for members in gathered.values())
 
 
 def text(value: object) -> str:
@@ -54,7 +63,6 @@ def _value(config: Mapping[str, object], option: str) -> str | None:
     return json.dumps(config[option], sort_keys=True) if option in config else None
 
 
-def _name(run: RunResult, others: Sequence[RunResult]) -> str:
+def _marks(run: RunResult, others: Sequence[RunResult]) -> str:
     apart = differing([other.config for other in others if other.method == run.method])
-    marks = [f"{option}={text(run.config.get(option))}" for option in apart]
-    return f"{run.title} ({', '.join(marks)})" if marks else run.title
+    return ", ".join(f"{option}={text(run.config.get(option))}" for option in apart)

@@ -1,0 +1,104 @@
+"""The first page of a sweep: every run with its state and a link to its own page, and what they show together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+from scarlet.records import RunResult
+from scarlet.report.axes import Axis, axes
+from scarlet.report.curves import MEGABYTE
+from scarlet.report.library import LIBRARY, source
+from scarlet.report.page import about, frame, progress, write_whole
+from scarlet.report.summary import last_rounds
+from scarlet.report.tables import decimal, megabytes
+from scarlet.report.variants import group
+
+FINISHED, INTERRUPTED, UNFINISHED, MISSING = "finished", "interrupted", "not finished", "missing"
+
+
+def write_library(directory: Path) -> None:
+    """Write the plot library, once, for the index of a sweep and the pages of the runs below it."""
+    path = directory / LIBRARY
+    if not path.exists() or path.read_text(encoding="utf-8") != source():
+        write_whole(path, source())
+
+
+def write_index(directory: Path, runs: Sequence[RunResult], *, running: bool = False) -> None:
+    """Write index.html about the runs of a sweep, which have their directories below, and the library beside it.
+
+    A run that has not begun is missing: it has a config, and no directory yet. While the sweep is `running`, a browser
+    that shows the page reads it again from time to time.
+    """
+    write_library(directory)
+    body = [*_states(runs), *_overview(directory, runs)]
+    if begun := [run for run in runs if run.records]:
+        body += about(begun)
+    write_whole(directory / "index.html", frame(body, link=LIBRARY, running=running))
+
+
+def state(run: RunResult) -> str:
+    """How a run stands; one that is not finished may be running, or may have been killed."""
+    if run.directory is None or not (run.directory / "config.json").exists():
+        return MISSING
+    if not run.interrupted:
+        return FINISHED
+    return INTERRUPTED if run.summary else UNFINISHED
+
+
+def _states(runs: Sequence[RunResult]) -> Iterator[str]:
+    counts = Counter(map(state, runs))
+    order = [each for each in (FINISHED, INTERRUPTED, UNFINISHED, MISSING) if counts[each]]
+    listed = ", ".join(f"{counts[each]} {each}" for each in order) or "none yet"
+    shown = "" if order == [FINISHED] else ' class="unfinished"'
+    yield f"<p{shown}>{len(runs)} runs: {listed}.</p>"
+
+
+def _overview(directory: Path, runs: Sequence[RunResult]) -> Iterator[str]:
+    """A line for each run."""
+    begun = [run for run in runs if run.records]
+    place = {id(run): at for at, variant in enumerate(group(begun) if begun else ()) for run in variant.runs}
+    varying = axes([_known(run) for run in runs])
+    heads = ("run", *(axis.option for axis in varying), "seed", "state", "server accuracy", "client accuracy", "MB")
+    head = "".join(f'<th scope="col"{_class(cell)}>{escape(cell)}</th>' for cell in heads)
+    yield f'<div class="scroll tall">\n<table class="runs">\n<thead><tr>{head}</tr></thead>\n<tbody>'
+    for run in runs:
+        shown = f' data-variant="{place[id(run)]}"' if id(run) in place else ""
+        named = zip(heads[1:], _cells(run, varying), strict=True)
+        cells = "".join(f"<td{_class(name)}>{escape(cell)}</td>" for name, cell in named)
+        yield f'<tr{shown}><th scope="row">{_link(directory, run)}</th>{cells}</tr>'
+    yield "</tbody>\n</table>\n</div>"
+
+
+def _class(column: str) -> str:
+    return ' class="state"' if column == "state" else ""
+
+
+def _cells(run: RunResult, varying: Sequence[Axis]) -> Iterator[str]:
+    yield from (axis.value(run) for axis in varying)
+    yield str(run.seed)
+    how = state(run)
+    yield how if how in (FINISHED, MISSING) else f"{how}: {progress(run)}"
+    yield decimal(last_rounds(run, "server_accuracy"), 3)
+    yield decimal(last_rounds(run, "client_accuracy"), 3)
+    yield megabytes(run.records[-1].cumulative_bytes / MEGABYTE if run.records else None)
+
+
+def _link(directory: Path, run: RunResult) -> str:
+    """The name of a run, with a link to its page if it has one."""
+    if run.directory is None:
+        return escape(run.title)
+    name = escape(run.directory.name)
+    page = run.directory / "report.html"
+    return f'<a href="{quote(page.relative_to(directory).as_posix())}">{name}</a>' if page.exists() else name
+
+
+def _known(run: RunResult) -> RunResult:
+    """The run without the options that are settled when it begins, unless it has."""
+    if run.records:
+        return run
+    return replace(run, config={option: value for option, value in run.config.items() if value not in (None, "auto")})
