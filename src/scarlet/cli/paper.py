@@ -57,7 +57,9 @@ def main(argv: Sequence[str]) -> int:
             watch=display.watch,
         )
     if as_json:
-        found = [{"name": each.exhibit.name, "directory": str(each.directory), "holds": each.shown.holds} for each in made]
+        found = [
+            {"name": each.exhibit.name, "directory": str(each.directory), "holds": each.shown.holds} for each in made
+        ]
         sentences = [{"sentence": each.shown.sentence} for each in made]
         print(json.dumps([one | two for one, two in zip(found, sentences, strict=True)], indent=2))
     else:
@@ -70,19 +72,19 @@ def _list(scale: Scale, *, as_json: bool) -> int:
     from scarlet.paper.make import EXHIBITS, seconds
     from scarlet.transport.local import core_count
 
-    rows = [
-        {"name": name, "claim": each.claim, "seconds": round(seconds([each], scale, core_count()))}
-        for name, each in EXHIBITS.items()
-    ]
+    needs = {name: round(seconds([each], scale, core_count())) for name, each in EXHIBITS.items()}
     if as_json:
+        rows = [{"name": name, "claim": EXHIBITS[name].claim, "seconds": needed} for name, needed in needs.items()]
         print(json.dumps(rows, indent=2))
         return 0
 
     from scarlet.cli.tables import console, table
 
     together = seconds(list(EXHIBITS.values()), scale, core_count()) / 60
-    drawn = table(f"at scale {scale.name} ({scale.about}); all together {together:,.0f} min", ("name", "minutes", "claim"))
-    for row in rows:
-        drawn.add_row(str(row["name"]), f"{row['seconds'] / 60:,.1f}", str(row["claim"]))
+    drawn = table(
+        f"at scale {scale.name} ({scale.about}); all together {together:,.0f} min", ("name", "minutes", "claim")
+    )
+    for name, needed in needs.items():
+        drawn.add_row(name, f"{needed / 60:,.1f}", EXHIBITS[name].claim)
     console().print(drawn)
     return 0

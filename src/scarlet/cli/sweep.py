@@ -63,14 +63,10 @@ def finish(display: SweepDisplay, results: Sequence[RunResult], out: Path, *, as
     """Print the results of a sweep, and what failed; the exit code."""
     from scarlet.cli.display import show_results
 
-    for run in display.runs:
-        if run.state == "failed":
-            print(f"scarlet: {run.name} failed: {run.reason}", file=sys.stderr)
-    failed = any(run.state == "failed" for run in display.runs)
-    if not results:
-        return 2 if failed else 130
-    show_results(results, out, as_json=as_json, page="index.html")
-    return 2 if failed else 0 if all(run.state == "finished" for run in display.runs) else 130
+    code = display.exit_code()
+    if results:
+        show_results(results, out, as_json=as_json, page="index.html")
+    return code
 
 
 class SweepDisplay(ExitStack):
@@ -83,6 +79,13 @@ class SweepDisplay(ExitStack):
         live = Live(console=self._console, refresh_per_second=4)
         self._live = self.enter_context(live) if self._console.is_terminal else None
         self._said: set[str] = set()  # runs whose end was printed
+
+    def exit_code(self) -> int:
+        """Say which runs failed; the exit code that the states of all runs make."""
+        failed = [run for run in self.runs if run.state == "failed"]
+        for run in failed:
+            print(f"scarlet: {run.name} failed: {run.reason}", file=sys.stderr)
+        return 2 if failed else 0 if all(run.state == "finished" for run in self.runs) else 130
 
     def watch(self, runs: Sequence[Progress], processes: int) -> None:
         if not self.runs:

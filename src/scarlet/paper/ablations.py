@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-
 from matplotlib.figure import Figure
 
 from scarlet.experiment.stopping import has_converged
@@ -13,8 +12,8 @@ from scarlet.paper.drawing import against_megabytes, by_round, colour_of, heat_m
 from scarlet.paper.exhibit import Context, Exhibit, Row, Shown
 from scarlet.paper.runs import Wanted, clients, megabytes, server
 from scarlet.paper.scale import Scale
-from scarlet.paper.verdict import all_hold, is_more, mean, paired
-from scarlet.paper.wanted import other, scarlet
+from scarlet.paper.verdict import Interval, all_hold, is_more, mean, paired
+from scarlet.paper.wanted import AUTO, REFERENCE, other, scarlet
 from scarlet.records import LAST_ROUNDS, RoundRecord
 
 POINT = 0.01  # of accuracy
@@ -23,7 +22,7 @@ POINT = 0.01  # of accuracy
 def _sharpened(scale: Scale, alpha: float) -> tuple[list[Wanted], list[Wanted]]:
     """DS-FL with each temperature, and the same without a cache but with Enhanced ERA."""
     old = [other("dsfl", alpha, scale.fewer_seeds, temperature=each) for each in scale.temperatures]
-    return old, [scarlet(scale, alpha, scale.fewer_seeds, beta=each, duration=0) for each in scale.betas]
+    return old, [scarlet(scale, alpha, scale.fewer_seeds, beta=each, cache_duration=0) for each in scale.betas]
 
 
 def _era_vs_enhanced(context: Context) -> Shown:
@@ -55,9 +54,17 @@ def _era_vs_enhanced(context: Context) -> Shown:
 
 
 def _durations(scale: Scale) -> dict[tuple[str, int], Wanted]:
-    rounds = {"rounds": 600} if scale.name == "small" else {}
+    """By the rule of expiry and D; without a cache there is no rule."""
+    shared = {**REFERENCE, "rounds": scale.duration_rounds}
     return {
-        (mode, each): scarlet(scale, scale.strong, scale.fewer_seeds, duration=each, on_expiry=mode, shared=rounds)
+        (mode, each): scarlet(
+            scale,
+            scale.duration_alpha,
+            scale.duration_seeds,
+            cache_duration=each,
+            on_expiry=mode if each else "delete",
+            **shared,
+        )
         for mode in ("delete", "refresh")
         for each in scale.durations
     }
@@ -98,13 +105,14 @@ def _duration(context: Context) -> Shown:
         figure,
         holds,
         f"against no cache, D = {middle} changes the server's accuracy by {loss['delete', middle].points()} and saves "
-        f"{saved:.0%} of the bytes; D = {longest} changes it by {loss['delete', longest].points()} where expired labels are "
-        f"deleted, and by {loss['refresh', longest].points()} where they are refreshed",
+        f"{saved:.0%} of the bytes; D = {longest} changes it by {loss['delete', longest].points()} where expired "
+        f"labels are deleted, and by {loss['refresh', longest].points()} where they are refreshed",
     )
 
 
-def _betas(scale: Scale, alpha: float) -> dict[float, Wanted]:
-    return {beta: scarlet(scale, alpha, scale.fewer_seeds, beta=beta) for beta in scale.betas}
+def _betas(scale: Scale, alpha: float) -> dict[float | str, Wanted]:
+    betas: list[float | str] = [*scale.betas, AUTO]
+    return {beta: scarlet(scale, alpha, scale.fewer_seeds, beta=beta) for beta in betas}
 
 
 def _beta(context: Context) -> Shown:
@@ -114,8 +122,9 @@ def _beta(context: Context) -> Shown:
     for at, alpha in enumerate((scale.strong, scale.moderate)):
         for beta, each in _betas(scale, alpha).items():
             found = list(runs.of(each).values())
-            by_round(axes[2 * at], found, "server_accuracy", f"beta = {beta:g}")
-            by_round(axes[2 * at + 1], found, "client_accuracy", f"beta = {beta:g}")
+            dash = ":" if beta == AUTO else "-"
+            by_round(axes[2 * at], found, "server_accuracy", f"beta = {beta}", dash=dash)
+            by_round(axes[2 * at + 1], found, "client_accuracy", f"beta = {beta}", dash=dash)
             own = {
                 "server_accuracy": mean(runs.score(each, server)),
                 "client_accuracy": mean(runs.score(each, clients)),
@@ -131,29 +140,39 @@ def _beta(context: Context) -> Shown:
         rows,
         figure,
         all_hold([is_more(gain), is_more(loss)]),
-        f"beta = 1.5 changes the server's accuracy by {gain.points()} against beta = 1 at alpha = {scale.strong:g}, and at "
-        f"alpha = {scale.moderate:g} beta = 1 is {loss.points()} from beta = 1.5",
+        f"beta = 1.5 changes the server's accuracy by {gain.points()} against beta = 1 at alpha = {scale.strong:g}, "
+        f"and at alpha = {scale.moderate:g} beta = 1 is {loss.points()} from beta = 1.5",
     )
 
 
 def _heat_maps(context: Context, alphas: Sequence[float]) -> tuple[Figure, list[Row], dict[float, float]]:
-    """Accuracy over alpha and beta; and for each alpha the beta of the best server."""
+    """Accuracy over alpha and beta; and for each alpha the fixed beta of the best server."""
     scale, runs = context.scale, context.runs
-    figure, axes = panels(2, height=0.5 + 0.45 * len(alphas))
+    figure, axes = panels(2, height=0.9 + 0.45 * len(alphas))
     rows: list[Row] = []
-    best: dict[float, float] = {}
-    for axis, score, who in zip(axes, (server, clients), ("Server", "Clients"), strict=True):
+    for axis, score, who in zip(axes, (server, clients), ("server", "clients"), strict=True):
         values = {
-            (beta, alpha): 100 * mean(found)
+            (str(beta), f"{alpha:g}"): 100 * mean(found)
             for alpha in alphas
             for beta, each in _betas(scale, alpha).items()
             if (found := runs.score(each, score))
         }
-        heat_map(axis, values, across="beta", down="alpha", title=f"{who}, test accuracy in %")
+        heat_map(axis, values, across="beta", down="alpha", title=f"{who.capitalize()}, test accuracy in %")
         rows += [{"who": who, "alpha": a, "beta": b, "accuracy": value / 100} for (b, a), value in values.items()]
-        if who == "Server":
-            best = {alpha: max(scale.betas, key=lambda beta: values.get((beta, alpha), -1)) for alpha in alphas}
-    return figure, rows, best
+    return figure, rows, {alpha: _best(context, alpha) for alpha in alphas}
+
+
+def _best(context: Context, alpha: float) -> float:
+    """The fixed beta of the best server."""
+    wanted = _betas(context.scale, alpha)
+    return max(context.scale.betas, key=lambda beta: mean(context.runs.score(wanted[beta], server)))
+
+
+def _behind(context: Context, alpha: float, beta: float | str) -> Interval:
+    """How far a beta is from the best fixed one."""
+    wanted = _betas(context.scale, alpha)
+    own, best = wanted[beta], wanted[_best(context, alpha)]
+    return paired(context.runs.score(own, server), context.runs.score(best, server))
 
 
 def _alpha_beta(context: Context) -> Shown:
@@ -161,20 +180,19 @@ def _alpha_beta(context: Context) -> Shown:
     figure, rows, best = _heat_maps(context, alphas)
     falls = best[alphas[-1]] <= best[alphas[0]] and best[alphas[0]] > 1
     said = ", ".join(f"{best[alpha]:g} at alpha = {alpha:g}" for alpha in alphas)
-    return Shown(rows, figure, falls, f"the best beta of the server is {said}")
+    auto = ", ".join(_behind(context, alpha, AUTO).points() for alpha in alphas)
+    return Shown(rows, figure, falls, f"the best fixed beta of the server is {said}; auto is {auto} from it")
 
 
 def _near_iid(context: Context) -> Shown:
-    scale, runs = context.scale, context.runs
-    figure, rows, best = _heat_maps(context, scale.near_iid)
-    parts: list[bool | None] = []
-    said: list[str] = []
-    for alpha in scale.near_iid:
-        wanted = _betas(scale, alpha)
-        behind = paired(runs.score(wanted[1.0], server), runs.score(wanted[best[alpha]], server))
-        if alpha >= 1:
-            parts.append(best[alpha] == 1 or behind.mean > -POINT)
-        said.append(f"at alpha = {alpha:g} beta = {best[alpha]:g} is best, and beta = 1 is {behind.points()} from it")
+    figure, rows, best = _heat_maps(context, context.scale.near_iid)
+    behind = {alpha: _behind(context, alpha, 1.0) for alpha in best}
+    parts = [best[alpha] == 1 or each.mean > -POINT for alpha, each in behind.items() if alpha >= 1]
+    said = [
+        f"at alpha = {alpha:g} beta = 1 is "
+        + ("the best" if best[alpha] == 1 else f"{each.points()} from {best[alpha]:g}")
+        for alpha, each in behind.items()
+    ]
     return Shown(rows, figure, all_hold(parts), "; ".join(said))
 
 
@@ -182,10 +200,9 @@ def _shares(scale: Scale, alpha: float) -> dict[tuple[float, bool], Wanted]:
     """By the share of the clients, and whether there is a cache."""
     found = {}
     for share in scale.participation:
-        some = {} if share == 1 else {"participation": share}
-        for cached in (True, False):
-            duration = scale.duration if cached else 0
-            found[share, cached] = scarlet(scale, alpha, scale.fewer_seeds, duration=duration, shared=some)
+        shared = {**REFERENCE, **({} if share == 1 else {"participation": share})}
+        found[share, True] = scarlet(scale, alpha, scale.fewer_seeds, **shared)
+        found[share, False] = scarlet(scale, alpha, scale.fewer_seeds, cache_duration=0, **shared)
     return found
 
 
@@ -237,8 +254,8 @@ def _participation(context: Context) -> Shown:
         }
         parts += [is_more(change[most], than=-POINT), ratio[most] < 1, is_more(change[least])]
         said.append(
-            f"at alpha = {alpha:g} the cache changes the server by {change[most].points()} for {ratio[most]:.0%} of the bytes "
-            f"when all take part, and by {change[least].points()} for {ratio[least]:.0%} when {least:.0%} do"
+            f"at alpha = {alpha:g} the cache changes the server by {change[most].points()} for {ratio[most]:.0%} of "
+            f"the bytes when all take part, and by {change[least].points()} for {ratio[least]:.0%} when {least:.0%} do"
         )
     axes[0].legend(fontsize=6)
     return Shown(rows, figure, all_hold(parts), "; ".join(said))
@@ -246,7 +263,7 @@ def _participation(context: Context) -> Shown:
 
 def _validated(scale: Scale) -> Wanted:
     held_out = {"private_validation": 0.1, "public_validation": 0.1, "rounds": scale.validation_rounds}
-    return scarlet(scale, scale.moderate, scale.fewer_seeds, shared=held_out)
+    return scarlet(scale, scale.moderate, scale.fewer_seeds, **held_out)
 
 
 def plateau(records: Sequence[RoundRecord]) -> int | None:
@@ -310,7 +327,7 @@ EXHIBITS: Mapping[str, Exhibit] = {
         Exhibit(
             name="beta",
             title="Sharpening beta (Fig. 12)",
-            claim="Sharpening (beta = 1.5) helps the server of strongly non-IID clients, and beta = 1 is best otherwise.",
+            claim="Sharpening (beta = 1.5) helps the server of strongly non-IID clients; else beta = 1 is best.",
             show=_beta,
             wants=lambda scale: [
                 each for alpha in (scale.strong, scale.moderate) for each in _betas(scale, alpha).values()
@@ -333,7 +350,7 @@ EXHIBITS: Mapping[str, Exhibit] = {
         Exhibit(
             name="participation",
             title="Partial participation (Fig. 15)",
-            claim="With all clients the cache saves bytes at the same accuracy; with few it makes the server more accurate.",
+            claim="With all clients the cache saves bytes at the same accuracy; with few the server is better for it.",
             show=_participation,
             wants=lambda scale: [
                 each for alpha in (scale.strong, scale.moderate) for each in _shares(scale, alpha).values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -26,7 +27,7 @@ STYLE: dict[Any, Any] = {
     "grid.alpha": 0.3,
     "grid.linewidth": 0.5,
     "lines.linewidth": 1.5,
-    "svg.hashsalt": "scarlet",  # the same picture is the same file
+    "svg.hashsalt": "scarlet",
     "svg.fonttype": "path",
 }
 SHADES = "viridis"
@@ -37,6 +38,12 @@ def panels(columns: int, rows: int = 1, *, width: float = 3.6, height: float = 2
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
         return figure, list(np.ravel(figure.subplots(rows, columns)))
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture; the same picture is the same file."""
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(path, bbox_inches="tight", dpi=110, metadata={"Date": None} if path.suffix == ".svg" else {})
 
 
 def colour_of(method: str) -> str:
@@ -72,30 +79,18 @@ def _line(
     axes.fill_between(at, drawn.low[known], drawn.high[known], color=line.get_color(), alpha=0.15, linewidth=0)
 
 
-def heat_map(
-    axes: Axes, values: Mapping[tuple[float, float], float], *, across: str, down: str, title: str, unit: str = "{:.1f}"
-) -> None:
+def heat_map(axes: Axes, values: Mapping[tuple[str, str], float], *, across: str, down: str, title: str) -> None:
     """A number for each pair of values (across, down), written in its cell; the best of each row is bold."""
-    xs, ys = sorted({x for x, _ in values}), sorted({y for _, y in values})
+    xs, ys = (list(dict.fromkeys(each)) for each in zip(*values, strict=True))
     grid = np.array([[values.get((x, y), np.nan) for x in xs] for y in ys])
-    shown = axes.imshow(grid, cmap=SHADES, aspect="auto", origin="lower")
+    axes.imshow(grid, cmap=SHADES, aspect="auto", origin="lower")
     axes.grid(visible=False)
-    axes.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
-    axes.set_yticks(range(len(ys)), [f"{y:g}" for y in ys])
+    axes.set_xticks(range(len(xs)), xs)
+    axes.set_yticks(range(len(ys)), ys)
     axes.set(xlabel=across, ylabel=down, title=title)
     middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
-    for row, line in enumerate(grid):
-        for column, value in enumerate(line):
-            if np.isfinite(value):
-                best = value == np.nanmax(line)
-                ink = "black" if value > middle else "white"
-                axes.text(
-                    column,
-                    row,
-                    unit.format(value),
-                    ha="center",
-                    va="center",
-                    color=ink,
-                    weight="bold" if best else None,
-                )
-    shown.set_clim(np.nanmin(grid), np.nanmax(grid) + 1e-9)
+    for (row, column), value in np.ndenumerate(grid):
+        if np.isfinite(value):
+            weight = "bold" if value == np.nanmax(grid[row]) else "normal"
+            ink = "black" if value > middle else "white"
+            axes.text(column, row, f"{value:.1f}", ha="center", va="center", color=ink, weight=weight)

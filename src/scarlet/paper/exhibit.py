@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scarlet.paper.drawing import save
 from scarlet.paper.runs import Runs, Wanted
 from scarlet.paper.scale import Scale
 from scarlet.paper.verdict import opening
@@ -65,10 +66,5 @@ def write(exhibit: Exhibit, scale: Scale, shown: Shown, out: Path) -> None:
     described = {"name": exhibit.name, "title": exhibit.title, "claim": exhibit.claim, "scale": scale.name}
     verdict = {"holds": shown.holds, "sentence": shown.sentence}
     (out / "data.json").write_text(json.dumps({**described, **verdict, "rows": list(shown.rows)}, indent=1) + "\n")
-    for kind in ("svg", "png"):
-        shown.picture.savefig(out / f"figure.{kind}", bbox_inches="tight", dpi=110, metadata=_timeless(kind))
-
-
-def _timeless(kind: str) -> dict[str, None]:
-    """Metadata without the date, so that the same data give the same file."""
-    return {"Date": None} if kind == "svg" else {}
+    save(shown.picture, out / "figure.svg")
+    save(shown.picture, out / "figure.png")

@@ -59,10 +59,9 @@ def runs_of(exhibits: Sequence[Exhibit], scale: Scale, data_dir: Path | None) ->
 def seconds(exhibits: Sequence[Exhibit], scale: Scale, processes: int) -> float:
     """How long it takes to make some figures, roughly: their runs are counted, not tried."""
     planned = runs_of(exhibits, scale, None)
-    usual = max((each.config.rounds for each in planned), default=1)
+    usual = min((each.config.rounds for each in planned), default=1)
     rounds = sum(each.config.rounds for each in planned)
-    base = dict(scale.base).get("rounds", usual)
-    return 60 * scale.minutes * rounds / base / processes + sum(each.seconds for each in exhibits)
+    return 60 * scale.minutes * rounds / usual / processes + sum(each.seconds for each in exhibits)
 
 
 def make(
@@ -74,16 +73,22 @@ def make(
     processes: int | None = None,
     watch: Watch | None = None,
 ) -> list[Made]:
-    """Make some figures below a directory; runs that are there already, for other figures too, are not repeated."""
+    """Make some figures below a directory; runs that are there already, for other figures too, are not repeated.
+
+    A figure whose runs failed or were interrupted is left out.
+    """
     planned = runs_of(exhibits, scale, data_dir)
     pool = make_directory(out) / f"runs-{scale.name}"
-    results = run_side_by_side(planned, make_directory(pool), process_count(processes, planned), watch) if planned else []
-    context = Context(scale, Runs(results), data_dir)
+    results = (
+        run_side_by_side(planned, make_directory(pool), process_count(processes, planned), watch) if planned else []
+    )
+    context = Context(scale, Runs(result for result in results if not result.interrupted), data_dir)
     made = []
     for exhibit in exhibits:
-        shown = exhibit.show(context)
-        write(exhibit, scale, shown, out / exhibit.name)
-        made.append(Made(exhibit, shown, out / exhibit.name))
+        if not context.runs.lacks(exhibit.wants(scale)):
+            shown = exhibit.show(context)
+            write(exhibit, scale, shown, out / exhibit.name)
+            made.append(Made(exhibit, shown, out / exhibit.name))
     write_gallery(out)
     return made
 

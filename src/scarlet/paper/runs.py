@@ -26,8 +26,9 @@ class Wanted:
     def planned(self, scale: Scale, data_dir: Path | None) -> list[Planned]:
         """Its runs."""
         method, found = entry(self.method), []
-        given = {**scale.base, **({} if data_dir is None else {"data_dir": data_dir}), **self.options}
-        preset = given.pop("preset", None)
+        own = scale.own.get(self.method, {})
+        given = {**scale.base, **own, **({} if data_dir is None else {"data_dir": data_dir}), **self.options}
+        preset = given.pop("preset", None) or scale.preset(given["alpha"])
         for seed in self.seeds:
             config, (own,) = apply(preset, {**given, "seed": seed}, [method])
             found.append(Planned(self.name(seed), own, replace(config, workers=1)))
@@ -49,6 +50,10 @@ class Runs:
         """By seed, as far as they are there."""
         named = {seed: self._found.get(wanted.name(seed)) for seed in wanted.seeds}
         return {seed: run for seed, run in named.items() if run is not None and run.records}
+
+    def lacks(self, wanted: Iterable[Wanted]) -> bool:
+        """Whether some of these runs are not there."""
+        return any(len(self.of(each)) < len(each.seeds) for each in wanted)
 
     def score(self, wanted: Wanted, reduce: Callable[[RunResult], float | None]) -> dict[int, float]:
         """A number of each run, by seed."""

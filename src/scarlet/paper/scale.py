@@ -22,7 +22,6 @@ class Scale:
     near_iid: Sequence[float]
     betas: Sequence[float]
     temperatures: Sequence[float]  # of ERA, against which Enhanced ERA is compared
-    duration: int  # D of SCARLET
     durations: Sequence[int]
     others_duration: int  # D of the other methods, where they have a cache
     participation: Sequence[float]
@@ -30,8 +29,19 @@ class Scale:
     fewer_seeds: Sequence[int]  # of the grids
     minutes: float  # that a run takes on one core
     validation_rounds: int
-    datasets: Sequence[str] = ()  # presets of further private datasets, each with all methods
-    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # options of each method
+    compared: Sequence[float]  # alphas of the comparison of all methods
+    duration_alpha: float
+    duration_rounds: int
+    duration_seeds: Sequence[int]
+    presets: Mapping[float, str] = field(default_factory=dict)  # by alpha; the first is that of all other alphas
+    datasets: Mapping[str, float] = field(default_factory=dict)  # presets of further private datasets, and their alpha
+    own: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # options of a method that differ from its defaults
+
+    def preset(self, alpha: float) -> str | None:
+        """The preset that the options of a run complete."""
+        return self.presets.get(alpha, next(iter(self.presets.values()), None))
 
     def tuned(self, alpha: float) -> float:
         """The beta that the paper uses: sharpening where clients have few classes, none otherwise."""
@@ -41,21 +51,25 @@ class Scale:
 _EMBEDDED = Scale(
     name="demo",
     about="the embedded digits, 10 clients of 200 images, 40 rounds",
-    base={"samples_per_client": 200, "rounds": 40, "codec": "reference"},
+    base={"samples_per_client": 200, "rounds": 40},
+    own={"scarlet": {"cache_duration": 15}},
     strong=0.1,
     moderate=0.3,
     alphas=(0.1, 0.2, 0.3),
     near_iid=(0.5, 1.0, 10.0),
-    betas=(0.5, 1.0, 1.5, 2.0, 3.0),
+    betas=(1.0, 1.5, 2.0, 3.0),
     temperatures=(0.05, 0.1, 0.2),
-    duration=15,
-    durations=(0, 5, 10, 15, 20, 40),
+    durations=(0, 15, 30, 60, 120),
     others_duration=10,
     participation=(0.2, 0.5, 1.0),
     seeds=(0, 1, 2),
     fewer_seeds=(0, 1),
     minutes=1.0,
     validation_rounds=120,
+    compared=(0.1, 0.3),
+    duration_alpha=0.1,
+    duration_rounds=120,
+    duration_seeds=(0, 1),
 )
 _SMALL = Scale(
     name="small",
@@ -72,15 +86,13 @@ _SMALL = Scale(
         "distil_epochs": 2,
         "rounds": 300,
         "eval_every": 5,
-        "codec": "reference",
     },
     strong=0.05,
     moderate=0.3,
-    alphas=(0.05, 0.1, 0.3),
-    near_iid=(0.5, 1.0, 10.0),
-    betas=(0.5, 1.0, 1.5, 2.0, 3.0),
+    alphas=(0.05, 0.3, 10.0),
+    near_iid=(1.0, 10.0),
+    betas=(1.0, 1.5, 2.0),
     temperatures=(0.05, 0.1, 0.2),
-    duration=50,
     durations=(0, 10, 25, 50, 100, 200),
     others_duration=25,
     participation=(0.2, 0.5, 1.0),
@@ -88,18 +100,22 @@ _SMALL = Scale(
     fewer_seeds=(0, 1),
     minutes=15.0,
     validation_rounds=300,
+    compared=(0.3,),
+    duration_alpha=0.3,
+    duration_rounds=600,
+    duration_seeds=(0,),
 )
 _FULL = Scale(
     name="full",
     about="the paper's setting: 100 clients, ResNets, 3,000 rounds; for a machine with GPUs",
-    base={"preset": "cifar10-a0.05", "eval_every": 10},
+    base={"eval_every": 10, "codec": "compact"},
+    presets={0.05: "cifar10-a0.05", 0.3: "cifar10-a0.3"},
     strong=0.05,
     moderate=0.3,
     alphas=(0.05, 0.1, 0.15, 0.2, 0.25, 0.3),
     near_iid=(0.5, 1.0, 2.0, 5.0, 10.0),
     betas=(0.5, 1.0, 1.5, 2.0, 2.5, 3.0),
     temperatures=tuple(round(0.025 * step, 3) for step in range(1, 13)),
-    duration=50,
     durations=(0, 25, 50, 100, 200, 400, 800),
     others_duration=25,
     participation=(0.1, 0.3, 0.5, 0.7, 0.9, 1.0),
@@ -107,7 +123,11 @@ _FULL = Scale(
     fewer_seeds=(0,),
     minutes=60 * 24 * 60.0,
     validation_rounds=3_000,
-    datasets=("cifar100-a0.05", "tiny-imagenet-a0.05"),
+    compared=(0.05, 0.3),
+    duration_alpha=0.05,
+    duration_rounds=3_000,
+    duration_seeds=(0,),
+    datasets={"cifar100-a0.05": 0.05, "tiny-imagenet-a0.05": 0.05},
 )
 SCALES = {each.name: each for each in (_EMBEDDED, _SMALL, _FULL)}
 

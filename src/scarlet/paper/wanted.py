@@ -10,25 +10,15 @@ from scarlet.paper.scale import Scale
 
 OTHERS = ("dsfl", "cfd", "comet", "selective-fd", "individual")
 CACHES = ("cfd", "comet", "selective-fd")
+AUTO = "auto"  # the beta that the server chooses
+REFERENCE: Mapping[str, Any] = {"codec": "reference"}  # bytes as the paper counts them
 
 
 def scarlet(
-    scale: Scale,
-    alpha: float,
-    seeds: Sequence[int],
-    *,
-    beta: float | None = None,
-    duration: int | None = None,
-    on_expiry: str = "delete",
-    shared: Mapping[str, Any] | None = None,
+    scale: Scale, alpha: float, seeds: Sequence[int], *, beta: float | str | None = None, **options: Any
 ) -> Wanted:
-    """SCARLET with the paper's beta for that alpha, its D and its rule of expiry, unless they are given."""
-    own = {
-        "beta": float(scale.tuned(alpha) if beta is None else beta),
-        "cache_duration": scale.duration if duration is None else duration,
-        "on_expiry": on_expiry,
-    }
-    return Wanted("scarlet", seeds, {"alpha": alpha, **own, **(shared or {})})
+    """SCARLET with the paper's beta for that alpha, and the scale's D and rule of expiry, unless they are given."""
+    return Wanted("scarlet", seeds, {"alpha": alpha, "beta": beta or scale.tuned(alpha), **options})
 
 
 def other(method: str, alpha: float, seeds: Sequence[int], **options: Any) -> Wanted:
@@ -39,4 +29,4 @@ def other(method: str, alpha: float, seeds: Sequence[int], **options: Any) -> Wa
 def everyone(scale: Scale, alpha: float, **shared: Any) -> list[Wanted]:
     """All methods of the comparison."""
     others = [other(method, alpha, scale.seeds, **shared) for method in OTHERS]
-    return [scarlet(scale, alpha, scale.seeds, shared=shared), *others]
+    return [scarlet(scale, alpha, scale.seeds, **shared), *others]
