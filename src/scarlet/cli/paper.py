@@ -81,9 +81,10 @@ def _list(scale: Scale, *, as_json: bool) -> int:
     from scarlet.cli.tables import console, table
 
     together = seconds(list(EXHIBITS.values()), scale, core_count()) / 60
-    drawn = table(
-        f"at scale {scale.name} ({scale.about}); all together {together:,.0f} min", ("name", "minutes", "claim")
+    title = (
+        f"at scale {scale.name} ({scale.about}): {together:,.0f} minutes on {core_count()} cores, shared runs done once"
     )
+    drawn = table(title, ("name", "minutes", "claim"), left=["claim"])
     for name, needed in needs.items():
         drawn.add_row(name, f"{needed / 60:,.1f}", EXHIBITS[name].claim)
     console().print(drawn)

@@ -180,9 +180,9 @@ def _era_entropy(context: Context) -> Shown:
         figure,
         kept < 1e-6 and share < 0.1 and left["T"] < left["beta"],
         f"beta = 1 keeps the entropy of both labels to {kept:.0e} nats; T = {keeping:.3f}, which keeps that of the "
-        f"unsure label, leaves the sure one {share:.1%} of its own; where the unsure label loses a tenth of its entropy, "
-        f"the sure one is left with {left['T']:.2%} under ERA (T = {sharper:.3f}) and {left['beta']:.1%} under Enhanced "
-        f"ERA (beta = {power:.2f})",
+        f"unsure label, leaves the sure one {share:.1%} of its own; where the unsure label loses a tenth of its "
+        f"entropy, the sure one is left with {left['T']:.2%} under ERA (T = {sharper:.3f}) and {left['beta']:.1%} "
+        f"under Enhanced ERA (beta = {power:.2f})",
     )
 
 

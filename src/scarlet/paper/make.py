@@ -58,10 +58,8 @@ def runs_of(exhibits: Sequence[Exhibit], scale: Scale, data_dir: Path | None) ->
 
 def seconds(exhibits: Sequence[Exhibit], scale: Scale, processes: int) -> float:
     """How long it takes to make some figures, roughly: their runs are counted, not tried."""
-    planned = runs_of(exhibits, scale, None)
-    usual = min((each.config.rounds for each in planned), default=1)
-    rounds = sum(each.config.rounds for each in planned)
-    return 60 * scale.minutes * rounds / usual / processes + sum(each.seconds for each in exhibits)
+    rounds = sum(each.config.rounds for each in runs_of(exhibits, scale, None))
+    return scale.round_seconds * rounds / processes + sum(each.seconds for each in exhibits)
 
 
 def make(

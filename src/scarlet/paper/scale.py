@@ -27,7 +27,7 @@ class Scale:
     participation: Sequence[float]
     seeds: Sequence[int]  # of the comparison of all methods
     fewer_seeds: Sequence[int]  # of the grids
-    minutes: float  # that a run takes on one core
+    round_seconds: float  # that a round takes on one core
     validation_rounds: int
     compared: Sequence[float]  # alphas of the comparison of all methods
     duration_alpha: float
@@ -64,7 +64,7 @@ _EMBEDDED = Scale(
     participation=(0.2, 0.5, 1.0),
     seeds=(0, 1, 2),
     fewer_seeds=(0, 1),
-    minutes=1.0,
+    round_seconds=0.8,
     validation_rounds=120,
     compared=(0.1, 0.3),
     duration_alpha=0.1,
@@ -98,7 +98,7 @@ _SMALL = Scale(
     participation=(0.2, 0.5, 1.0),
     seeds=(0, 1),
     fewer_seeds=(0, 1),
-    minutes=15.0,
+    round_seconds=2.5,
     validation_rounds=300,
     compared=(0.3,),
     duration_alpha=0.3,
@@ -121,7 +121,7 @@ _FULL = Scale(
     participation=(0.1, 0.3, 0.5, 0.7, 0.9, 1.0),
     seeds=(0, 1, 2),
     fewer_seeds=(0,),
-    minutes=60 * 24 * 60.0,
+    round_seconds=2_350.0,  # 750,000 images; resnet20 trains 320 a second on a core (docs/speed.md)
     validation_rounds=3_000,
     compared=(0.05, 0.3),
     duration_alpha=0.05,
