@@ -18,6 +18,7 @@ from scarlet.data.datasets import DATASETS
 from scarlet.data.fetch import ARCHIVES, Archive
 from tests.data.make_layouts import write_cifar10
 
+LIMIT = 120  # seconds until a test gives up on a process that should have finished long ago
 TINY = [
     *("--rounds", "2", "--clients", "3", "--samples-per-client", "20", "--test-per-client", "10"),
     *("--public-size", "40", "--public-per-round", "20", "--workers", "1"),

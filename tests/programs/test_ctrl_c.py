@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import TINY
-
-LIMIT = 120  # seconds until a test gives up on a process that should have finished long ago
+from tests.cli.test_commands import LIMIT, TINY
 
 
 def group(leader: int) -> list[str]:
