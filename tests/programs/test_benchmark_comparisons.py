@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks import comparisons, workloads
 from benchmarks.__main__ import Options, main
 from benchmarks.compute import ComputeTime
 from benchmarks.ours import ours
@@ -28,7 +29,6 @@ from benchmarks.server_step import (
 from benchmarks.timing import Comparison, Implementation, Timing, Unavailable
 from benchmarks.workloads import TRAINING
 
-from benchmarks import comparisons, workloads
 from scarlet import Config, DsflConfig, IndividualConfig, ScarletConfig, run
 from scarlet.protocol.agreement import Agreement
 

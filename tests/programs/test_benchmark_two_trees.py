@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.two_trees import SERVER_STEP, Measured, MeasurementError, Tree, Usage, compare, execute, table
-
 from benchmarks import two_trees
+from benchmarks.two_trees import SERVER_STEP, Measured, MeasurementError, Tree, Usage, compare, execute, table
 
 HERE = Tree(Path(sys.executable), Path(__file__).parents[2])
 
