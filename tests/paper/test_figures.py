@@ -109,7 +109,8 @@ def test_noise_leaves_a_claim_open() -> None:
 def test_a_figure_leaves_its_data_its_pictures_and_its_sentence(tmp_path: Path) -> None:
     made = shown("performance", as_the_paper_says)
     write(EXHIBITS["performance"], DEMO, made, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"data.csv", "data.json", "figure.svg", "figure.png"}
+    names = {"data.csv", "data.json", "sentence.txt", "figure.svg", "figure.png"}
+    assert {path.name for path in tmp_path.iterdir()} == names
     found = json.loads((tmp_path / "data.json").read_text())
     assert found["holds"] is True and found["sentence"] == made.sentence and found["scale"] == "demo"
     with (tmp_path / "data.csv").open() as file:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import scarlet
-from scarlet.errors import ConfigError
+from scarlet.errors import ConfigError, DataError
 from scarlet.experiment.sweep import Progress, sweep
 
 pytestmark = pytest.mark.xdist_group("sweep")
@@ -146,3 +146,10 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     assert last["dsfl-lr1e+30-seed0"].state == "failed" and "smaller lr" in last["dsfl-lr1e+30-seed0"].reason
     assert [result.interrupted for result in results] == [False, True]
     assert "2 runs: 1 finished, 1 not finished." in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_data_that_are_missing_are_named_once_before_any_run_begins(tmp_path: Path) -> None:
+    table = {**TINY, "private": "cifar10", "public": "cifar100", "data_dir": str(tmp_path)}
+    with pytest.raises(DataError, match=r"^cifar10 is not under .*; run 'scarlet data get cifar10'"):
+        sweep(table, out=tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*/config.json"))

@@ -16,12 +16,14 @@ from typing import Any, Literal
 
 from scarlet.errors import ConfigError, ScarletError
 from scarlet.experiment.config_json import flatten, identifying
+from scarlet.experiment.federation import prepare
 from scarlet.experiment.given import NOTHING_GIVEN
 from scarlet.experiment.grid import grid
 from scarlet.experiment.planned import Planned, read_plan, write_plan, write_summaries
 from scarlet.experiment.run import run_with
 from scarlet.experiment.run_directory import check_free, complete, finished, make, read_run
 from scarlet.experiment.sweep_page import SweepPage
+from scarlet.methods.registry import assemble
 from scarlet.records import RunResult
 from scarlet.transport.local import core_count
 
@@ -79,6 +81,7 @@ def sweep(
 def run_side_by_side(planned: Sequence[Planned], out: Path, count: int, watch: Watch | None = None) -> list[RunResult]:
     """Run what was planned and is not finished, `count` at a time; the results of all runs that have begun."""
     runs = [_Run(each, out / each.directory) for each in planned]
+    _check_data([run.planned for run in runs if run.progress.state != "finished"])
     page = SweepPage(planned, out)
 
     def look(progress: Sequence[Progress], count: int) -> None:
@@ -95,6 +98,17 @@ def run_side_by_side(planned: Sequence[Planned], out: Path, count: int, watch: W
             write_summaries(results, out)
             page.write(running=False)
     return results
+
+
+def _check_data(planned: Sequence[Planned]) -> None:
+    """Read the datasets of each method once, so that what is missing is said once and not by every run."""
+    firsts: dict[object, Planned] = {}
+    for each in planned:
+        config = each.config
+        firsts.setdefault((type(each.method), config.private, config.public, config.data_dir), each)
+    for each in firsts.values():
+        _, build = assemble(each.method, each.config.uplink_bits, each.config.downlink_bits)
+        prepare(each.config, method=build())
 
 
 def process_count(wanted: int | None, planned: Sequence[Planned]) -> int:

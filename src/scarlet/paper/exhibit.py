@@ -56,7 +56,7 @@ class Exhibit:
 
 
 def write(exhibit: Exhibit, scale: Scale, shown: Shown, out: Path) -> None:
-    """Leave data.csv, data.json, figure.svg and figure.png in a directory."""
+    """Leave data.csv, data.json, sentence.txt, figure.svg and figure.png in a directory."""
     out.mkdir(parents=True, exist_ok=True)
     columns = list(dict.fromkeys(name for row in shown.rows for name in row))
     with (out / "data.csv").open("w", newline="") as file:
@@ -66,5 +66,6 @@ def write(exhibit: Exhibit, scale: Scale, shown: Shown, out: Path) -> None:
     described = {"name": exhibit.name, "title": exhibit.title, "claim": exhibit.claim, "scale": scale.name}
     verdict = {"holds": shown.holds, "sentence": shown.sentence}
     (out / "data.json").write_text(json.dumps({**described, **verdict, "rows": list(shown.rows)}, indent=1) + "\n")
+    (out / "sentence.txt").write_text(shown.sentence + "\n")
     save(shown.picture, out / "figure.svg")
     save(shown.picture, out / "figure.png")

@@ -76,10 +76,11 @@ def make(
     A figure whose runs failed or were interrupted is left out.
     """
     planned = runs_of(exhibits, scale, data_dir)
-    pool = make_directory(out) / f"runs-{scale.name}"
-    results = (
-        run_side_by_side(planned, make_directory(pool), process_count(processes, planned), watch) if planned else []
-    )
+    make_directory(out)
+    results = []
+    if planned:
+        count = process_count(processes, planned)
+        results = run_side_by_side(planned, make_directory(out / f"runs-{scale.name}"), count, watch)
     context = Context(scale, Runs(result for result in results if not result.interrupted), data_dir)
     made = []
     for exhibit in exhibits:
