@@ -1,22 +1,22 @@
 # make run    install and compare SCARLET with DS-FL on the embedded data
 # make test   install what the tests need and run them, but for the next two
-# make test-programs   the tests that start programs: runs that are killed, sweeps, examples, scripts, benchmarks, a browser
+# make test-e2e   whole runs: those that learn, those that are killed, sweeps, examples, scripts, benchmarks, pages in a browser
 # make test-flower   install Flower as well and run its tests: real SuperLinks and SuperNodes, behind nginx
 # make lint   ruff, mypy and the direction of imports
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-programs test-flower lint clean
+.PHONY: run test test-e2e test-flower lint clean
 
 run: .venv/installed
 	$(BIN)/scarlet compare scarlet dsfl
 
 test: .venv/installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -q --ignore tests/programs --ignore tests/flower
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q --ignore tests/e2e --ignore tests/flower
 
-test-programs: .venv/installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/programs
+test-e2e: .venv/installed-test
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/e2e
 
 test-flower: .venv/installed-flower
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/flower

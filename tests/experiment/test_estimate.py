@@ -10,7 +10,7 @@ import scarlet
 from scarlet.experiment.estimate import Estimate, estimate
 from scarlet.experiment.federation import prepare
 from scarlet.methods.scarlet import scarlet as scarlet_method
-from tests.programs.test_scale import MANY
+from tests.e2e.test_scale import MANY
 
 
 def test_the_estimate_counts_the_clients_in_memory_and_not_all() -> None:

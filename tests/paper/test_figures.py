@@ -107,17 +107,17 @@ def test_noise_leaves_a_claim_open() -> None:
 
 
 def test_a_figure_leaves_its_data_its_pictures_and_its_sentence(tmp_path: Path) -> None:
-    made = shown("performance", as_the_paper_says)
-    write(EXHIBITS["performance"], DEMO, made, tmp_path)
+    made = shown("centralized", as_the_paper_says)
+    write(EXHIBITS["centralized"], DEMO, made, tmp_path)
     names = {"data.csv", "data.json", "sentence.txt", "figure.svg", "figure.png"}
     assert {path.name for path in tmp_path.iterdir()} == names
     found = json.loads((tmp_path / "data.json").read_text())
     assert found["holds"] is True and found["sentence"] == made.sentence and found["scale"] == "demo"
     with (tmp_path / "data.csv").open() as file:
         table = list(csv.DictReader(file))
-    assert len(table) == len(found["rows"]) == 12
+    assert len(table) == len(found["rows"]) == 6
     before = (tmp_path / "figure.svg").read_bytes()
-    write(EXHIBITS["performance"], DEMO, shown("performance", as_the_paper_says), tmp_path)
+    write(EXHIBITS["centralized"], DEMO, shown("centralized", as_the_paper_says), tmp_path)
     assert (tmp_path / "figure.svg").read_bytes() == before
 
 

@@ -1,6 +1,6 @@
 """Kill -9 a real run again and again, at random instants, and see that the outcome is that of a run left alone.
 
-    python -m tests.programs.kills --kills 100
+    python -m tests.e2e.kills --kills 100
 
 Every run is killed several times, the parent or one of its workers, while it starts or somewhere in one of its rounds,
 and resumed each time. At its end its metrics (all but the seconds), its ledger and the digest of all weights must be

@@ -14,7 +14,7 @@ from scarlet.experiment.config_json import unflatten
 from scarlet.experiment.run import run
 from scarlet.store import Folder
 from tests.experiment.watchers import CtrlC
-from tests.programs import kills
+from tests.e2e import kills
 
 pytestmark = pytest.mark.xdist_group("resume")  # its fixtures are made once, in one process
 
@@ -50,7 +50,7 @@ def cut(interrupted: Path, tmp_path: Path) -> Path:
 
 def test_a_run_that_is_killed_three_times_ends_as_if_it_had_not_been(whole: Path, tmp_path: Path) -> None:
     rng, directory = random.Random(0), tmp_path / "killed"
-    for kill in range(3):  # `python -m tests.programs.kills` has more; each is somewhere in a round
+    for kill in range(3):  # `python -m tests.e2e.kills` has more; each is somewhere in a round
         instant = kills.Instant(directory, 3 * kill + rng.randint(1, 3), rng.randint(0, 40))
         assert kills.disturb(directory, OPTIONS, instant, rng) in ("parent", "worker")
     kills.finish(directory, OPTIONS)
