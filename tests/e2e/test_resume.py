@@ -13,8 +13,8 @@ from scarlet.cli import main
 from scarlet.experiment.config_json import unflatten
 from scarlet.experiment.run import run
 from scarlet.store import Folder
-from tests.experiment.watchers import CtrlC
 from tests.e2e import kills
+from tests.experiment.watchers import CtrlC
 
 pytestmark = pytest.mark.xdist_group("resume")  # its fixtures are made once, in one process
 
