@@ -14,7 +14,7 @@ COMMANDS = {
     "run": "run one method: scarlet run METHOD [--rounds 60 ...]",
     "compare": "run several methods on the same data: scarlet compare METHOD... --seeds 0,1",
     "sweep": "run a grid of options side by side: scarlet sweep FILE.toml --out DIR",
-    "paper": "make the paper's tables and figures, and say whether its claims hold: scarlet paper list",
+    "paper": "the paper's tables and figures, and whether its claims hold: scarlet paper list",
     "resume": "continue an interrupted run, comparison or sweep: scarlet resume DIR",
     "presets": "list the presets, or all option values of one: scarlet presets [NAME]",
     "costs": "megabytes per round of every method, without training",
