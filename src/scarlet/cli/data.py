@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
             if given.get("json"):
                 print(json.dumps([asdict(row) | {"where": str(row.where)} for row in rows], indent=2))
             else:
-                _print(rows)
+                print_datasets(rows)
         case ["get", name]:
             _get(name, data_dir)
         case ["pack", name]:
@@ -63,7 +63,8 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _print(rows: Sequence[Present]) -> None:
+def print_datasets(rows: Sequence[Present]) -> None:
+    """A table of the datasets, and what is wrong with those that are damaged."""
     from scarlet.cli.tables import console, table
 
     drawn = table(None, ("name", "what", "train", "test", "classes", "state"), left=("what", "state"))

@@ -24,6 +24,8 @@ COMMANDS = {
     "export": "write a run's model in the ONNX format: scarlet export RUN --onnx FILE",
     "data": "list, download or pack datasets: scarlet data list | get NAME | pack NAME",
     "flower": "federations across machines: scarlet flower new | keys | site-key | serve | join",
+    "doctor": "what is installed, what this machine has, and whether a run could start",
+    "completion": "print a script that completes commands in bash: scarlet completion bash",
 }
 
 HELP = """usage: scarlet COMMAND [options]
@@ -51,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command, *rest = arguments
         if command not in COMMANDS:
             raise unknown("command", command, COMMANDS)
-        code: int = import_module(f"scarlet.cli.{command.replace('-', '_')}").main(rest)
+        code: int = import_module(module_of(command)).main(rest)
         return code
     except KeyboardInterrupt:
         print("scarlet: interrupted", file=sys.stderr)
@@ -62,3 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ScarletError, OSError) as error:  # OSError: a full disk, a directory that may not be written
         print(f"scarlet: {error}", file=sys.stderr)
         return 2
+
+
+def module_of(command: str) -> str:
+    """The module of a command."""
+    return f"scarlet.cli.{command.replace('-', '_')}"

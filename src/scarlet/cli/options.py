@@ -91,11 +91,11 @@ class Command:
     def parse(self, arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         """The words before the options, and the options given on the command line or in the file of --config."""
         words, rest = split(arguments)
-        if words and self.usage == self._name:
+        if words and not self.takes_words:
             raise ConfigError(f"{self._name} takes options only, got {words[0]!r}; {self._see}")
         if "--help" in rest:
             print(self._help(), end="")
-            raise SystemExit(0)
+            raise HelpShown(self)
         given: dict[str, Any] = {}
         for name, text in self._texts(rest).items():
             given[name] = True if text is None else from_text(flag(name), self.options[name].hint, text)
@@ -152,12 +152,25 @@ class Command:
         return parser.format_help()
 
     @property
+    def takes_words(self) -> bool:
+        """Whether anything may stand before the options."""
+        return self.usage != self._name
+
+    @property
     def _name(self) -> str:
         return " ".join(self.usage.split()[: self.named_by])
 
     @property
     def _see(self) -> str:
         return f"see {self._name} --help"
+
+
+class HelpShown(SystemExit):
+    """The end of a command that was asked for its help; it ends the process with exit code 0."""
+
+    def __init__(self, command: Command) -> None:
+        super().__init__(0)
+        self.command = command
 
 
 def method_in(arguments: Sequence[str]) -> list[str]:
