@@ -1,6 +1,6 @@
 # make run    install and compare SCARLET with DS-FL on the embedded data
 # make test   install what the tests need and run them, but for the next two
-# make test-e2e   whole runs: those that learn, those that are killed, sweeps, examples, scripts, benchmarks, pages in a browser
+# make test-e2e   whole runs: those that learn, those that are killed, sweeps, examples, scripts, benchmarks, the wheel, pages in a browser
 # make test-flower   install Flower as well and run its tests: real SuperLinks and SuperNodes, behind nginx
 # make lint   ruff, mypy and the direction of imports
 
