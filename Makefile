@@ -2,12 +2,13 @@
 # make test   install what the tests need and run them, but for the next two
 # make test-e2e   whole runs: those that learn, those that are killed, sweeps, examples, scripts, benchmarks, the wheel, pages in a browser
 # make test-flower   install Flower as well and run its tests: real SuperLinks and SuperNodes, behind nginx
+# make docs   build the documentation into site/; a broken link is an error
 # make lint   ruff, mypy and the direction of imports
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-e2e test-flower lint clean
+.PHONY: run test test-e2e test-flower docs lint clean
 
 run: .venv/installed
 	$(BIN)/scarlet compare scarlet dsfl
@@ -20,6 +21,9 @@ test-e2e: .venv/installed-test
 
 test-flower: .venv/installed-flower
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/flower
+
+docs: .venv/installed-docs
+	$(BIN)/zensical build --strict
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .
@@ -38,6 +42,10 @@ lint: .venv/installed-test
 
 .venv/installed-flower: .venv/installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,flower]'
+	touch $@
+
+.venv/installed-docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
 clean:

@@ -7,12 +7,13 @@ import socket
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scarlet.cli import main
+from scarlet.cli import main, run_options
 from scarlet.cli.main import COMMANDS
 from scarlet.data.datasets import DATASETS
 from scarlet.data.fetch import ARCHIVES, Archive
@@ -189,6 +190,22 @@ def test_a_run_without_out_goes_to_a_new_directory_under_runs() -> None:
     (made,) = Path("runs").iterdir()
     assert Path(called.json["directory"]) == made and made.name.startswith("dsfl-")
     assert (made / "summary.json").exists()
+
+
+def test_two_runs_that_begin_within_a_second_go_to_different_directories(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopped(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Stopped:
+            return cls(2026, 1, 2, 3, 4, 5)
+
+    monkeypatch.setattr(run_options, "datetime", Stopped)
+    for _ in range(3):
+        assert call("run", "individual", *TINY, "--rounds", "1").code == 0
+    assert sorted(path.name for path in Path("runs").iterdir()) == [
+        "individual-20260102-030405",
+        "individual-20260102-030405-2",
+        "individual-20260102-030405-3",
+    ]
 
 
 def test_none_gives_an_option_back_its_default_which_follows_from_the_data() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -150,4 +151,8 @@ def check_machine(config: Config) -> None:
 
 def new_directory(given: Path | None, name: str) -> Path:
     """The directory asked for, or a new one named for the time."""
-    return given if given is not None else Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    if given is not None:
+        return given
+    stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    names = chain([stem], (f"{stem}-{number}" for number in count(2)))  # two runs may begin within a second
+    return next(path for each in names if not (path := Path("runs") / each).exists())
