@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -28,9 +29,13 @@ SHORT = (
 )
 
 
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", TUTORIAL.read_text(), re.DOTALL)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (code,) = re.findall(r"```python\n(.*?)```", TUTORIAL.read_text(), re.DOTALL)
+    (code,) = blocks("python")
     (tmp_path / "fedmd.py").write_text(code)
     (tmp_path / "script.py").write_text(SCRIPT)
     return tmp_path
@@ -58,3 +63,14 @@ def test_its_options_are_checked_and_shown_like_those_of_any_method(folder: Path
     )
     assert "--digest-weight" in call(folder, "run fedmd --help").stdout
     assert "FedMD" in call(folder, "costs --rounds 3").stdout
+
+
+def test_the_commands_of_the_page_run(folder: Path) -> None:
+    (commands,) = blocks("bash")
+    program = "import shlex, sys\nfrom script import main\n"
+    for words in map(shlex.split, commands.splitlines()):
+        short = "--rounds 3" if words[1] == "costs" else f"{SHORT} --rounds 1 --local-epochs 1"
+        program += f"assert main({[*words[1:], *short.split()]}) == 0\n"
+    (folder / "all.py").write_text(program)
+    done = subprocess.run([sys.executable, "all.py"], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
