@@ -172,7 +172,8 @@ def context() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "block", [block for block in blocks("python") if block.page.name not in ("new-method.md", "flower.md")], ids=names
 )
-def test_python_runs(block: Block, place: Path) -> None:
+def test_python_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     if block.text.startswith("def scarlet("):  # all of SCARLET, as it is in its file
         assert _body(block.text) == _body((ROOT / "src/scarlet/methods/scarlet.py").read_text())
         return
