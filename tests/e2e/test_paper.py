@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from scarlet.cli import main
+from scarlet.paper.exhibit import Context
 from scarlet.paper.make import EXHIBITS, make
+from scarlet.paper.runs import Runs
 from scarlet.paper.scale import SCALES
 
 TINY = replace(
@@ -27,6 +29,13 @@ TINY = replace(
     seeds=(0, 1),
     fewer_seeds=(0, 1),
 )
+
+
+@pytest.mark.parametrize("name", [name for name, each in EXHIBITS.items() if not each.wants(SCALES["demo"])])
+def test_what_is_calculated_agrees_with_the_paper(name: str) -> None:
+    found = EXHIBITS[name].show(Context(SCALES["demo"], Runs([]), None))
+    assert found.holds is True, found.sentence
+    assert found.rows
 
 
 def test_figures_share_their_runs_and_the_same_command_repeats_none(tmp_path: Path) -> None:
