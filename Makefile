@@ -1,6 +1,6 @@
 # make run    install and compare SCARLET with DS-FL on the embedded data
 # make test   install what the tests need and run them, but for the next two
-# make test-e2e   whole runs: those that learn, those that are killed, sweeps, examples, scripts, benchmarks, the wheel, pages in a browser
+# make test-e2e   whole runs: those that learn, those that are killed, simulated faults, sweeps, examples, benchmarks, the wheel, a browser
 # make test-flower   install Flower as well and run its tests: real SuperLinks and SuperNodes, behind nginx
 # make docs   build the documentation into site/; a broken link is an error
 # make lint   ruff, mypy and the direction of imports
@@ -14,10 +14,10 @@ run: .venv/installed
 	$(BIN)/scarlet compare scarlet dsfl
 
 test: .venv/installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -q --ignore tests/e2e --ignore tests/flower
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q --ignore tests/e2e --ignore tests/faults --ignore tests/flower
 
 test-e2e: .venv/installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/e2e
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/e2e tests/faults
 
 test-flower: .venv/installed-flower
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/flower
