@@ -60,7 +60,7 @@ class Play:
 
     def rounds(self, last: int) -> None:
         """Go on until a round is closed."""
-        for _ in range(40 * last):
+        for _ in range(200 * last):  # one client under many faults, set back again and again, may need over a hundred
             if self.server.server.state.round >= last:
                 return
             try:
