@@ -13,19 +13,11 @@ from scarlet.paper.exhibit import Context
 from scarlet.paper.make import EXHIBITS, make
 from scarlet.paper.runs import Runs
 from scarlet.paper.scale import SCALES
+from tests.e2e.test_sweep import TINY as SMALL
 
 TINY = replace(
     SCALES["demo"],
-    base={
-        "rounds": 3,
-        "clients": 3,
-        "samples_per_client": 30,
-        "test_per_client": 10,
-        "public_size": 60,
-        "public_per_round": 20,
-        "local_epochs": 1,
-        "distil_epochs": 1,
-    },
+    base={name: value for name, value in SMALL.items() if name not in ("method", "seed")} | {"rounds": 3},
     seeds=(0, 1),
     fewer_seeds=(0, 1),
 )

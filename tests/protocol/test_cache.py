@@ -16,7 +16,7 @@ from tests.protocol import algorithm2
 from tests.protocol.algorithm2 import GlobalCache, Label, LocalCache
 
 MODES: tuple[OnExpiry, ...] = ("delete", "refresh")
-HISTORIES = 600  # of each mode
+HISTORIES = 1_250  # of each mode
 CLASSES = 2
 NAMES = {int(signal): signal.name for signal in Signal}
 

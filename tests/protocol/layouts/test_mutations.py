@@ -129,8 +129,8 @@ def chosen(every: list[Case], count: int, rng: np.random.Generator) -> Iterator[
 def test_whatever_is_done_to_a_message_it_is_refused_or_valid() -> None:
     rng = np.random.default_rng(0)
     every = cases()
-    found = Counter(outcome(case, mutated(case.data, rng)) for case in chosen(every, 10_000, rng))
-    assert sum(found.values()) == 10_000
+    found = Counter(outcome(case, mutated(case.data, rng)) for case in chosen(every, 20_000, rng))
+    assert sum(found.values()) == 20_000
     for name in ("client: refused", "client: out of step", "client: read", "server: unreadable", "server: read"):
         assert found[name] > 100, found
 
