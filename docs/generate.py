@@ -1,4 +1,4 @@
-"""Writes what the pages take from the package itself: the help of every command, and a few rounds of a small cache.
+"""Writes what the pages take from the package itself: the help of commands, all options, and a small cache at work.
 
 python docs/generate.py
 """
@@ -15,6 +15,11 @@ import numpy as np
 
 from scarlet.arrays import Labels
 from scarlet.cli.main import COMMANDS, main
+from scarlet.cli.options import Option, help_text, options_of
+from scarlet.config import Config
+from scarlet.experiment.cache_simulation import SimulateConfig
+from scarlet.experiment.costs import CostsConfig
+from scarlet.methods.registry import METHODS
 from scarlet.protocol.cache import ABSENT, CacheTable, Duration
 
 SAMPLES, A_ROUND, ROUNDS, DURATION, CLASSES = 16, 6, 12, 3, 3
@@ -64,11 +69,38 @@ def commands() -> str:
     return "\n".join(lines)
 
 
+def options() -> str:
+    """A page with the fields of every configuration, from their own documentation."""
+    lines = [
+        "# Options",
+        "",
+        "What `scarlet.Config` and the configuration of each method hold. On the command line `cache_duration` is "
+        "`--cache-duration`.",
+        "",
+    ]
+    for config in (Config, *(entry.config for entry in METHODS.values()), CostsConfig, SimulateConfig):
+        found = options_of(config)
+        if found:
+            lines += [f"## {config.__name__}", "", "| field | default | meaning |", "|---|---|---|"]
+            lines += [_row(name, option) for name, option in found.items()]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _row(name: str, option: Option) -> str:
+    meaning = help_text(option.hint, None).replace("|", "\\|")
+    return f"| `{name}` | {'' if option.default is None else f'`{option.default}`'} | {meaning} |"
+
+
 def pages() -> dict[Path, str]:
     """The files, by path."""
     here = Path(__file__).parent
     steps_of_a_cache = f"const CACHE_STEPS = {json.dumps(steps(), separators=(',', ':'))};\n"
-    return {here / "javascripts" / "cache-steps.js": steps_of_a_cache, here / "commands.md": commands()}
+    return {
+        here / "javascripts" / "cache-steps.js": steps_of_a_cache,
+        here / "commands.md": commands(),
+        here / "options.md": options(),
+    }
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +22,7 @@ from PIL import Image
 import scarlet
 from scarlet.cli.main import COMMANDS
 from scarlet.experiment.grid import grid
+from scarlet.records import RoundRecord
 from tests.cli.test_commands import call
 from tests.data.make_layouts import write_cifar10, write_cifar100
 
@@ -196,3 +197,9 @@ def _body(source: str) -> str:
 def test_what_pages_take_from_the_package_is_as_the_package_has_it() -> None:
     for path, text in runpy.run_path(str(ROOT / "docs" / "generate.py"))["pages"]().items():
         assert path.read_text() == text, f"{path.name} is stale; run python docs/generate.py"
+
+
+def test_every_field_of_a_round_is_described() -> None:
+    table = (ROOT / "docs" / "files.md").read_text().partition("## A line of metrics.jsonl")[2]
+    named = {name for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    assert named == {each.name for each in fields(RoundRecord)}
