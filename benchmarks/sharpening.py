@@ -1,7 +1,7 @@
 """Is a beta that the server chooses by itself as good as one that was tuned?
 
     python -m benchmarks.sharpening embedded --results FILE
-    python -m benchmarks.sharpening cifar participation bits --data-dir DIR --results FILE
+    python -m benchmarks.sharpening cifar participation --data-dir DIR --results FILE
 
 Each part is a grid of runs of SCARLET. A run is one line of FILE; runs that FILE has are not repeated, so that two of
 these processes, of one thread each, may work at different parts and a stopped one goes on where it was. In the end the
@@ -55,7 +55,6 @@ PARTS = {
     "duration": Part([{"cache_duration": d} for d in (15, 30, 60, 120)], (1.5, "auto"), range(2), {"rounds": 150}),
     "cifar": Part([{"alpha": alpha} for alpha in (0.3, 0.05, 10.0)], (1, 1.5, 2, "auto"), range(2), _FOREIGN),
     "participation": Part([{"participation": 0.3}], (1, 1.5, 2, "auto"), range(1), _FOREIGN),
-    "bits": Part([{"uplink_bits": 5, "downlink_bits": 5}], (1, 1.5, 2, "auto"), range(1), _FOREIGN),
 }
 
 

@@ -18,6 +18,7 @@ from scarlet.cli.main import COMMANDS
 from scarlet.data.datasets import DATASETS
 from scarlet.data.fetch import ARCHIVES, Archive
 from tests.data.make_layouts import write_cifar10
+from tests.report.runs import run, save
 
 LIMIT = 120  # seconds until a test gives up on a process that should have finished long ago
 TINY = [
@@ -259,6 +260,18 @@ def test_report_makes_a_page_of_runs_that_are_there(earlier: Earlier) -> None:
     called = call("report", str(earlier.directory), "--out", "page.html")
     assert called.code == 0 and called.out == "report: page.html\n"
     assert "SCARLET" in Path("page.html").read_text()
+
+
+def test_report_refuses_runs_of_different_private_datasets_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [save(run("scarlet", 0, [0.5], private=name), tmp_path / name) for name in ("cifar10", "mnist5k")]
+    called = call("report", *map(str, folders), "--out", "page.html")
+    assert called.code == 2 and not Path("page.html").exists()
+    assert capsys.readouterr().err == (
+        f"scarlet: the runs have different private datasets, cifar10 in {folders[0]} and mnist5k in {folders[1]}; "
+        "make a report of each by itself\n"
+    )
 
 
 # costs and simulate-cache

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import Doc
 
 from scarlet.cli.options import Command, options_of
-from scarlet.errors import ConfigError
+from scarlet.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from scarlet.records import RunResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +33,20 @@ def main(argv: Sequence[str]) -> int:
     from scarlet.experiment.run_directory import read_run
     from scarlet.report.page import write_report
 
-    directories = [run for word in words for run in _runs(Path(word))]
+    runs = [read_run(directory) for word in words for directory in _runs(Path(word))]
+    _check_data(runs)
     path = given.get("out", Output().out)
-    write_report([read_run(directory) for directory in directories], path)
+    write_report(runs, path)
     print(f"report: {path}")
     return 0
+
+
+def _check_data(runs: Sequence[RunResult]) -> None:
+    """Raise DataError where runs have different private datasets: their accuracies say nothing about each other."""
+    firsts = {run.config.get("private"): run for run in reversed(runs)}
+    if len(firsts) > 1:
+        named = " and ".join(f"{name} in {run.directory}" for name, run in reversed(firsts.items()))
+        raise DataError(f"the runs have different private datasets, {named}; make a report of each by itself")
 
 
 def _runs(directory: Path) -> list[Path]:
