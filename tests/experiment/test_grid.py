@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import scarlet
+from scarlet import Config, ScarletConfig
 from scarlet.errors import ConfigError
 from scarlet.experiment.grid import grid
+from scarlet.experiment.planned import Planned, read_plan
+from scarlet.experiment.sweep import extend_plan
 
 
 def names(**table: object) -> list[str]:
@@ -82,3 +87,12 @@ def test_what_would_be_a_list_in_itself_is_written_as_text() -> None:
 def test_a_mistake_in_a_grid_is_one_line_that_names_it(table: dict[str, object], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         grid(table, "grid.toml")
+
+
+def test_a_directory_takes_further_runs_but_none_of_a_known_name_with_other_options(tmp_path: Path) -> None:
+    first = Planned("a", ScarletConfig(beta="auto", rho=0.5), Config(rounds=5))
+    extend_plan(tmp_path, [first])
+    extend_plan(tmp_path, [Planned("b", ScarletConfig(), Config(rounds=5)), first])
+    assert [each.directory for each in read_plan(tmp_path / "sweep.json")] == ["a", "b"]
+    with pytest.raises(ConfigError, match=r"^out holds other runs: .* has a with rho = 0.5, which is now 0.25; choose"):
+        extend_plan(tmp_path, [Planned("a", ScarletConfig(beta="auto", rho=0.25), Config(rounds=5, workers=2))])

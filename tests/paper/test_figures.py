@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from scarlet.errors import ScarletError
 from scarlet.paper.ablations import plateau, stop_of
 from scarlet.paper.exhibit import Context, Shown, write
 from scarlet.paper.make import EXHIBITS, find, runs_of
+from scarlet.paper.performance import accuracy_within, megabytes_to
 from scarlet.paper.runs import Runs, Wanted
 from scarlet.paper.scale import SCALES
 from scarlet.paper.verdict import Interval, all_hold, is_more, paired
@@ -90,13 +92,50 @@ def test_a_claim_holds_in_data_that_are_as_the_paper_says_and_not_in_the_opposit
     good, bad = shown(name, as_the_paper_says), shown(name, upside_down)
     assert good.holds is True, good.sentence
     assert bad.holds is False, bad.sentence
-    assert good.sentence.startswith("The claim holds: ") and bad.sentence.startswith("The claim does not hold: ")
+    assert good.sentence.startswith("The claim holds: ") and bad.sentence.startswith("The claim does not hold")
     assert good.rows and "nan" not in good.sentence
 
 
 def test_noise_leaves_a_claim_open() -> None:
     rng = np.random.default_rng(0)
     assert shown("beta", lambda wanted: (0.5 + 0.1 * float(rng.normal()), 4.0)).holds is not True
+
+
+def test_the_sentence_names_the_parts_of_a_claim_that_do_not_hold() -> None:
+    dear = shown("performance", lambda wanted: (as_the_paper_says(wanted)[0], 10.0))
+    assert dear.holds is False
+    assert dear.sentence.startswith("The claim does not hold (bytes at alpha = 0.1, bytes at alpha = 0.3): ")
+
+
+def test_a_best_beta_that_does_not_fall_is_not_the_claim() -> None:
+    same = shown(
+        "alpha-beta",
+        lambda wanted: (0.5 + 0.05 * (0 if wanted.options["beta"] == "auto" else wanted.options["beta"]), 4.0),
+    )
+    assert same.holds is False and same.parts["1 at alpha = 0.3"] is False
+
+
+def test_a_run_that_its_validation_losses_would_not_end_does_not_bear_out_the_claim() -> None:
+    wanted = EXHIBITS["validation"].wants(DEMO)
+    found = [invented(each, seed, as_the_paper_says) for each in wanted for seed in each.seeds]
+    falling = [
+        replace(run, records=[replace(each, public_validation_loss=0.5 ** (each.round / 20)) for each in run.records])
+        for run in found
+    ]
+    shown_ = EXHIBITS["validation"].show(Context(DEMO, Runs(falling), None))
+    assert shown_.holds is False and "would not end within 300 rounds" in shown_.sentence
+
+
+def test_traffic_to_an_accuracy_is_that_of_a_mean_and_not_of_one_lucky_round() -> None:
+    values = [0.1] * 5 + [0.9] + [0.1] * 14 + [0.5] * 20
+    run = invented(Wanted("scarlet", [0], {"rounds": 40}), 0, lambda wanted: (0.5, 40.0))
+    run = replace(
+        run, records=[replace(each, server_accuracy=value) for each, value in zip(run.records, values, strict=True)]
+    )
+    assert megabytes_to([run], 0.5) == 30
+    assert megabytes_to([run], 0.6) is None
+    assert accuracy_within(run, 21) == pytest.approx((0.1 + 0.1 + 0.5) / 3)
+    assert accuracy_within(run, 0.5) is None
 
 
 def test_a_figure_leaves_its_data_its_pictures_and_its_sentence(tmp_path: Path) -> None:

@@ -69,13 +69,30 @@ def sweep(
     Ctrl-C ends all of them after their last whole round.
     """
     out, planned = Path(out), grid(table, where)
-    if (out / PLAN).exists():
-        _check_part(read_plan(out / PLAN), planned, out)
-    else:
+    if not (out / PLAN).exists():
         check_free(out)
+    elif gone := {each.directory for each in read_plan(out / PLAN)} - {each.directory for each in planned}:
+        raise ConfigError(
+            f"out holds another sweep: {out / PLAN} has the run {min(gone)}, which the grid does not have; choose "
+            "another directory"
+        )
     count = process_count(processes, planned)
-    write_plan(make(out) / PLAN, planned)
+    extend_plan(make(out), planned)
     return run_side_by_side(planned, out, count, watch)
+
+
+def extend_plan(out: Path, planned: Sequence[Planned]) -> None:
+    """Add runs to the plan of a directory; raise ConfigError where it has one of that name with other options."""
+    before = {each.directory: each for each in read_plan(out / PLAN)} if (out / PLAN).exists() else {}
+    for each in planned:
+        known, options = before.get(each.directory), identifying(flatten(each.method, each.config))
+        if known is not None and (was := identifying(flatten(known.method, known.config))) != options:
+            apart = min(name for name in was.keys() | options.keys() if was.get(name) != options.get(name))
+            raise ConfigError(
+                f"out holds other runs: {out / PLAN} has {each.directory} with {apart} = {was.get(apart)}, which is "
+                f"now {options.get(apart)}; choose another directory"
+            )
+    write_plan(out / PLAN, list({**before, **{each.directory: each for each in planned}}.values()))
 
 
 def run_side_by_side(planned: Sequence[Planned], out: Path, count: int, watch: Watch | None = None) -> list[RunResult]:
@@ -119,17 +136,6 @@ def process_count(wanted: int | None, planned: Sequence[Planned]) -> int:
         return wanted or 1
     workers = max(each.config.workers or 1 for each in planned)
     return wanted or max(1, core_count() // workers)
-
-
-def _check_part(before: Sequence[Planned], now: Sequence[Planned], out: Path) -> None:
-    """Raise ConfigError unless all runs that a directory was begun with are in the grid that goes on with it."""
-    options = {each.directory: identifying(flatten(each.method, each.config)) for each in now}
-    for each in before:
-        if options.get(each.directory) != identifying(flatten(each.method, each.config)):
-            raise ConfigError(
-                f"out holds another sweep: {out / PLAN} has the run {each.directory}, which the grid does not have or "
-                "has with other options; choose another directory"
-            )
 
 
 @dataclass(slots=True)

@@ -12,11 +12,9 @@ from scarlet.paper.drawing import against_megabytes, by_round, colour_of, heat_m
 from scarlet.paper.exhibit import Context, Exhibit, Row, Shown
 from scarlet.paper.runs import Wanted, clients, megabytes, server
 from scarlet.paper.scale import Scale
-from scarlet.paper.verdict import Interval, all_hold, is_more, mean, paired
+from scarlet.paper.verdict import POINT, Interval, Parts, is_more, mean, paired, ratio
 from scarlet.paper.wanted import AUTO, REFERENCE, other, scarlet
 from scarlet.records import LAST_ROUNDS, RoundRecord
-
-POINT = 0.01  # of accuracy
 
 
 def _sharpened(scale: Scale, alpha: float) -> tuple[list[Wanted], list[Wanted]]:
@@ -28,7 +26,7 @@ def _sharpened(scale: Scale, alpha: float) -> tuple[list[Wanted], list[Wanted]]:
 def _era_vs_enhanced(context: Context) -> Shown:
     scale, runs = context.scale, context.runs
     rows: list[Row] = []
-    parts: list[bool | None] = []
+    parts: dict[str, bool | None] = {}
     said: list[str] = []
     figure, axes = panels(2)
     for axis, alpha in zip(axes, (scale.strong, scale.moderate), strict=True):
@@ -42,15 +40,15 @@ def _era_vs_enhanced(context: Context) -> Shown:
             best.append(max(scores.items(), key=lambda item: mean(item[1][1]) if item[1][1] else -1))
         (t, (old, its)), (beta, (new, own)) = best
         ahead = paired(own, its)
-        parts.append(is_more(ahead))
-        said.append(f"at alpha = {alpha:g} beta = {beta:g} is {ahead.points()} from T = {t:g}")
+        parts[f"alpha = {alpha:g}"] = is_more(ahead)
+        said.append(f"at alpha = {alpha:g} beta = {beta:g} is {ahead.beside(f'T = {t:g}')}")
         by_round(axis, list(runs.of(old).values()), "server_accuracy", f"ERA, T = {t:g}", colour_of("dsfl"))
         by_round(
             axis, list(runs.of(new).values()), "server_accuracy", f"Enhanced, beta = {beta:g}", colour_of("scarlet")
         )
         axis.set(xlabel="round", ylabel="server accuracy", title=f"alpha = {alpha:g}, no cache")
         axis.legend(fontsize=7)
-    return Shown(rows, figure, all_hold(parts), "the best of each: " + "; ".join(said))
+    return Shown(rows, figure, parts, "the best of each: " + "; ".join(said))
 
 
 def _durations(scale: Scale) -> dict[tuple[str, int], Wanted]:
@@ -73,11 +71,12 @@ def _durations(scale: Scale) -> dict[tuple[str, int], Wanted]:
 def _duration(context: Context) -> Shown:
     scale, runs = context.scale, context.runs
     wanted = _durations(scale)
-    figure, axes = panels(2)
+    figure, axes = panels(2, 2)
     rows: list[Row] = []
     for (mode, duration), each in wanted.items():
-        axis = axes[0 if mode == "delete" else 1]
-        against_megabytes(axis, list(runs.of(each).values()), "server_accuracy", f"D = {duration}")
+        found, at = list(runs.of(each).values()), 0 if mode == "delete" else 1
+        for axis, quantity in ((axes[at], "server_accuracy"), (axes[2 + at], "client_accuracy")):
+            against_megabytes(axis, found, quantity, f"D = {duration}")
         rows.append(
             {
                 "on_expiry": mode,
@@ -87,23 +86,29 @@ def _duration(context: Context) -> Shown:
                 "megabytes": mean(runs.score(each, megabytes)),
             }
         )
-    for axis, mode in zip(axes, ("delete (the paper)", "refresh"), strict=True):
-        axis.set(xlabel="cumulative MB", ylabel="server accuracy", title=f"Expired labels: {mode}")
-        axis.legend(fontsize=7)
-    longest, middle = scale.durations[-1], scale.durations[len(scale.durations) // 2]
+    for at, mode in enumerate(("delete (the paper)", "refresh")):
+        axes[at].set(ylabel="server accuracy", title=f"Expired labels: {mode}")
+        axes[2 + at].set(xlabel="cumulative MB", ylabel="client accuracy")
+        axes[at].legend(fontsize=7)
+    longest, middle = scale.durations[-1], scale.moderate_duration
     without = runs.score(wanted["delete", 0], server)
     loss = {
         (mode, each): paired(runs.score(wanted[mode, each], server), without)
         for mode in ("delete", "refresh")
         for each in (middle, longest)
     }
-    saved = 1 - mean(runs.score(wanted["delete", middle], megabytes)) / mean(runs.score(wanted["delete", 0], megabytes))
+    spent = {each: runs.score(wanted["delete", each], megabytes) for each in (0, middle)}
+    saved = 1 - ratio(spent[middle], spent[0]).mean
     cliff = paired(without, runs.score(wanted["delete", longest], server))
-    holds = all_hold([is_more(loss["delete", middle], than=-POINT), is_more(cliff)])
+    parts = {
+        f"accuracy at D = {middle}": is_more(loss["delete", middle], than=-POINT),
+        f"bytes at D = {middle}": saved > 0.5,
+        f"cliff at D = {longest}": is_more(cliff, than=POINT),
+    }
     return Shown(
         rows,
         figure,
-        holds,
+        parts,
         f"against no cache, D = {middle} changes the server's accuracy by {loss['delete', middle].points()} and saves "
         f"{saved:.0%} of the bytes; D = {longest} changes it by {loss['delete', longest].points()} where expired "
         f"labels are deleted, and by {loss['refresh', longest].points()} where they are refreshed",
@@ -135,13 +140,14 @@ def _beta(context: Context) -> Shown:
     axes[0].legend(fontsize=7)
     sharp, flat = _betas(scale, scale.strong), _betas(scale, scale.moderate)
     gain = paired(runs.score(sharp[1.5], server), runs.score(sharp[1.0], server))
-    loss = paired(runs.score(flat[1.0], server), runs.score(flat[1.5], server))
+    sharper = max((beta for beta in scale.betas if beta > 1), key=lambda beta: mean(runs.score(flat[beta], server)))
+    ahead = paired(runs.score(flat[1.0], server), runs.score(flat[sharper], server))
     return Shown(
         rows,
         figure,
-        all_hold([is_more(gain), is_more(loss)]),
-        f"beta = 1.5 changes the server's accuracy by {gain.points()} against beta = 1 at alpha = {scale.strong:g}, "
-        f"and at alpha = {scale.moderate:g} beta = 1 is {loss.points()} from beta = 1.5",
+        {f"alpha = {scale.strong:g}": is_more(gain), f"alpha = {scale.moderate:g}": is_more(ahead)},
+        f"at alpha = {scale.strong:g} the server with beta = 1.5 is {gain.beside('that with beta = 1')}; at alpha = "
+        f"{scale.moderate:g} the server with beta = 1 is {ahead.beside(f'the best of the others, beta = {sharper:g}')}",
     )
 
 
@@ -178,22 +184,33 @@ def _behind(context: Context, alpha: float, beta: float | str) -> Interval:
 def _alpha_beta(context: Context) -> Shown:
     alphas = context.scale.alphas
     figure, rows, best = _heat_maps(context, alphas)
-    falls = best[alphas[-1]] <= best[alphas[0]] and best[alphas[0]] > 1
-    said = ", ".join(f"{best[alpha]:g} at alpha = {alpha:g}" for alpha in alphas)
-    auto = ", ".join(_behind(context, alpha, AUTO).points() for alpha in alphas)
-    return Shown(rows, figure, falls, f"the best fixed beta of the server is {said}; auto is {auto} from it")
+    first, last = alphas[0], alphas[-1]
+    gain, beside = _behind(context, first, 1.0), _behind(context, last, 1.0)
+    parts: Parts = {
+        f"more than 1 at alpha = {first:g}": best[first] > 1 and is_more(Interval(-gain.mean, gain.half, gain.count)),
+        f"1 at alpha = {last:g}": best[last] == 1 or is_more(beside, than=-POINT),
+    }
+    said = ", ".join(
+        f"{best[alpha]:g} at alpha = {alpha:g} (auto is {_behind(context, alpha, AUTO).beside('it')})"
+        for alpha in alphas
+    )
+    return Shown(rows, figure, parts, f"the fixed beta with the best server is {said}")
 
 
 def _near_iid(context: Context) -> Shown:
     figure, rows, best = _heat_maps(context, context.scale.near_iid)
     behind = {alpha: _behind(context, alpha, 1.0) for alpha in best}
-    parts = [best[alpha] == 1 or each.mean > -POINT for alpha, each in behind.items() if alpha >= 1]
+    parts = {
+        f"alpha = {alpha:g}": best[alpha] == 1 or is_more(each, than=-POINT)
+        for alpha, each in behind.items()
+        if alpha >= 1
+    }
     said = [
         f"at alpha = {alpha:g} beta = 1 is "
-        + ("the best" if best[alpha] == 1 else f"{each.points()} from {best[alpha]:g}")
+        + ("the best" if best[alpha] == 1 else each.beside(f"the best, {best[alpha]:g}"))
         for alpha, each in behind.items()
     ]
-    return Shown(rows, figure, all_hold(parts), "; ".join(said))
+    return Shown(rows, figure, parts, "for the server, " + "; ".join(said))
 
 
 def _shares(scale: Scale, alpha: float) -> dict[tuple[float, bool], Wanted]:
@@ -210,7 +227,7 @@ def _participation(context: Context) -> Shown:
     scale, runs = context.scale, context.runs
     figure, axes = panels(2)
     rows: list[Row] = []
-    parts: list[bool | None] = []
+    parts: dict[str, bool | None] = {}
     said: list[str] = []
     for axis, alpha in zip(axes, (scale.strong, scale.moderate), strict=True):
         wanted = _shares(scale, alpha)
@@ -248,17 +265,21 @@ def _participation(context: Context) -> Shown:
         change = {
             p: paired(runs.score(wanted[p, True], server), runs.score(wanted[p, False], server)) for p in (least, most)
         }
-        ratio = {
-            p: mean(runs.score(wanted[p, True], megabytes)) / mean(runs.score(wanted[p, False], megabytes))
+        share = {
+            p: ratio(runs.score(wanted[p, True], megabytes), runs.score(wanted[p, False], megabytes)).mean
             for p in (least, most)
         }
-        parts += [is_more(change[most], than=-POINT), ratio[most] < 1, is_more(change[least])]
+        parts |= {
+            f"accuracy with all clients at alpha = {alpha:g}": is_more(change[most], than=-POINT),
+            f"bytes with all clients at alpha = {alpha:g}": share[most] < 1,
+            f"accuracy with few clients at alpha = {alpha:g}": is_more(change[least]),
+        }
         said.append(
-            f"at alpha = {alpha:g} the cache changes the server by {change[most].points()} for {ratio[most]:.0%} of "
-            f"the bytes when all take part, and by {change[least].points()} for {ratio[least]:.0%} when {least:.0%} do"
+            f"at alpha = {alpha:g} the cache changes the server by {change[most].points()} for {share[most]:.0%} of "
+            f"the bytes when all take part, and by {change[least].points()} for {share[least]:.0%} when {least:.0%} do"
         )
     axes[0].legend(fontsize=6)
-    return Shown(rows, figure, all_hold(parts), "; ".join(said))
+    return Shown(rows, figure, parts, "; ".join(said))
 
 
 def _validated(scale: Scale) -> Wanted:
@@ -299,10 +320,14 @@ def _validation(context: Context) -> Shown:
         for seed, run in found.items()
         for record in run.records
     ]
-    pairs = [(plateau(run.records), stop_of(run.records) or len(run.records)) for run in runs]
-    near = [flat is not None and abs(stop - flat) <= 0.15 * flat for flat, stop in pairs]
-    said = ", ".join(f"round {stop} (accuracy is flat from round {flat})" for flat, stop in pairs)
-    return Shown(rows, figure, all(near) if near else None, f"the validation losses end the runs after {said}")
+    parts: dict[str, bool | None] = {}
+    said: list[str] = []
+    for seed, run in found.items():
+        flat, stop = plateau(run.records), stop_of(run.records)
+        parts[f"seed {seed}"] = flat is not None and stop is not None and abs(stop - flat) <= 0.15 * flat
+        ended = f"would not end within {len(run.records)} rounds" if stop is None else f"would end after round {stop}"
+        said.append(f"seed {seed} {ended} (the server's accuracy is flat from round {flat})")
+    return Shown(rows, figure, parts, "by the validation losses, " + ", ".join(said))
 
 
 EXHIBITS: Mapping[str, Exhibit] = {
@@ -310,8 +335,8 @@ EXHIBITS: Mapping[str, Exhibit] = {
     for each in (
         Exhibit(
             name="era-vs-enhanced",
-            title="ERA against Enhanced ERA (Fig. 6)",
-            claim="With the best parameter of each, Enhanced ERA is 3 to 4 points above ERA.",
+            title="ERA against Enhanced ERA (Fig. 5)",
+            claim="With the best parameter of each, Enhanced ERA is above ERA (in the paper by 3 to 4 points).",
             show=_era_vs_enhanced,
             wants=lambda scale: [
                 each for alpha in (scale.strong, scale.moderate) for group in _sharpened(scale, alpha) for each in group
@@ -319,15 +344,18 @@ EXHIBITS: Mapping[str, Exhibit] = {
         ),
         Exhibit(
             name="duration",
-            title="Cache duration D (Fig. 11)",
-            claim="Up to a moderate D the accuracy stays within a point and bytes are saved; a very long D is a cliff.",
+            title="Cache duration D (Fig. 12)",
+            claim=(
+                "Up to a moderate D the server stays within a point of no cache, for less than half of the bytes; a "
+                "very long D costs more than a point."
+            ),
             show=_duration,
             wants=lambda scale: list(_durations(scale).values()),
         ),
         Exhibit(
             name="beta",
-            title="Sharpening beta (Fig. 12)",
-            claim="Sharpening (beta = 1.5) helps the server of strongly non-IID clients; else beta = 1 is best.",
+            title="Sharpening beta (Fig. 13)",
+            claim="Sharpening (beta = 1.5) helps the server of strongly non-IID clients; else beta = 1 is the best.",
             show=_beta,
             wants=lambda scale: [
                 each for alpha in (scale.strong, scale.moderate) for each in _betas(scale, alpha).values()
@@ -335,22 +363,25 @@ EXHIBITS: Mapping[str, Exhibit] = {
         ),
         Exhibit(
             name="alpha-beta",
-            title="Accuracy over alpha and beta (Fig. 13)",
+            title="Accuracy over alpha and beta (Fig. 14)",
             claim="The best beta of the server falls toward 1 as the clients become more alike.",
             show=_alpha_beta,
             wants=lambda scale: [each for alpha in scale.alphas for each in _betas(scale, alpha).values()],
         ),
         Exhibit(
             name="near-iid",
-            title="Near-IID clients (Fig. 14)",
+            title="Near-IID clients (Fig. 15)",
             claim="From alpha = 1 on, beta = 1 is the best or within a point of it.",
             show=_near_iid,
             wants=lambda scale: [each for alpha in scale.near_iid for each in _betas(scale, alpha).values()],
         ),
         Exhibit(
             name="participation",
-            title="Partial participation (Fig. 15)",
-            claim="With all clients the cache saves bytes at the same accuracy; with few the server is better for it.",
+            title="Partial participation (Fig. 16)",
+            claim=(
+                "With all clients in every round the cache saves bytes and costs less than a point; with few of them "
+                "it makes the server more accurate."
+            ),
             show=_participation,
             wants=lambda scale: [
                 each for alpha in (scale.strong, scale.moderate) for each in _shares(scale, alpha).values()
@@ -358,7 +389,7 @@ EXHIBITS: Mapping[str, Exhibit] = {
         ),
         Exhibit(
             name="validation",
-            title="Convergence without a test set (Fig. 17)",
+            title="Convergence without a test set (Fig. 18)",
             claim="The validation losses become flat when the test accuracies do.",
             show=_validation,
             wants=lambda scale: [_validated(scale)],

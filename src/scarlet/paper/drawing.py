@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from scarlet.methods.registry import METHODS
-from scarlet.records import RunResult
+from scarlet.records import LAST_ROUNDS, RunResult
 from scarlet.report.colours import colours_of
 from scarlet.report.curves import curve
 
@@ -75,6 +75,9 @@ def _line(
     if drawn is None or not (known := np.isfinite(drawn.mean)).any():
         return
     at = (drawn.rounds if rounds else drawn.megabytes)[known]
+    if not rounds and not at.any():  # who sends nothing has an accuracy, but no curve
+        axes.axhline(float(drawn.mean[known][-LAST_ROUNDS:].mean()), color=colour, linestyle=":", label=label)
+        return
     (line,) = axes.plot(at, drawn.mean[known], dash, color=colour, label=label)
     axes.fill_between(at, drawn.low[known], drawn.high[known], color=line.get_color(), alpha=0.15, linewidth=0)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from scarlet.paper.drawing import save
 from scarlet.paper.runs import Runs, Wanted
 from scarlet.paper.scale import Scale
-from scarlet.paper.verdict import opening
+from scarlet.paper.verdict import Parts, all_hold, opening
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,16 +31,21 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a figure came to: its data, its picture, and whether the claim holds in them (None: they cannot tell)."""
+    """What a figure came to: its data, its picture, and whether each part of the claim holds in them."""
 
     rows: Sequence[Row]
     picture: Figure
-    holds: bool | None
+    parts: Parts
     found: str  # the numbers behind it
 
     @property
+    def holds(self) -> bool | None:
+        """Whether the claim holds; None: these data cannot tell."""
+        return all_hold(self.parts.values())
+
+    @property
     def sentence(self) -> str:
-        return f"{opening(self.holds)}: {self.found}."
+        return f"{opening(self.parts)}: {self.found}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +63,16 @@ class Exhibit:
 def write(exhibit: Exhibit, scale: Scale, shown: Shown, out: Path) -> None:
     """Leave data.csv, data.json, sentence.txt, figure.svg and figure.png in a directory."""
     out.mkdir(parents=True, exist_ok=True)
-    columns = list(dict.fromkeys(name for row in shown.rows for name in row))
+    rows = [{name: None if value != value else value for name, value in row.items()} for row in shown.rows]  # no NaN
+    columns = list(dict.fromkeys(name for row in rows for name in row))
     with (out / "data.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, columns)
         table.writeheader()
-        table.writerows(shown.rows)
+        table.writerows(rows)
     described = {"name": exhibit.name, "title": exhibit.title, "claim": exhibit.claim, "scale": scale.name}
-    verdict = {"holds": shown.holds, "sentence": shown.sentence}
-    (out / "data.json").write_text(json.dumps({**described, **verdict, "rows": list(shown.rows)}, indent=1) + "\n")
+    verdict = {"holds": shown.holds, "parts": dict(shown.parts), "sentence": shown.sentence}
+    content = {**described, **verdict, "rows": rows}
+    (out / "data.json").write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
     (out / "sentence.txt").write_text(shown.sentence + "\n")
     save(shown.picture, out / "figure.svg")
     save(shown.picture, out / "figure.png")

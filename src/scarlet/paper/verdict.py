@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from scipy.stats import t as student
 
 HOLDS, FAILS, UNCLEAR = "The claim holds", "The claim does not hold", "These data cannot tell"
+POINT = 0.01  # of accuracy
+Parts = Mapping[str, bool | None]  # the parts of a claim by name: holds, does not hold, or None: the data cannot tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +38,31 @@ class Interval:
         return self.mean + self.half
 
     def points(self) -> str:
-        """In points of accuracy."""
-        seeds = "1 seed" if self.count == 1 else f"{self.count} seeds"
-        spread = "" if self.count < 2 else f" ± {100 * self.half:.1f}"
-        return f"{100 * self.mean:+.1f}{spread} points ({seeds})"
+        """A change, in points of accuracy."""
+        return f"{100 * self.mean:+.1f}{self._spread} points{self._seeds}"
+
+    def beside(self, other: str) -> str:
+        """How far one is above or below another."""
+        direction = "below" if self.mean < 0 else "above"
+        return f"{100 * abs(self.mean):.1f}{self._spread} points {direction} {other}{self._seeds}"
+
+    @property
+    def _spread(self) -> str:
+        return "" if self.count < 2 else f" ± {100 * self.half:.1f}"
+
+    @property
+    def _seeds(self) -> str:
+        return " (1 seed)" if self.count == 1 else f" ({self.count} seeds)"
 
 
 def mean(scores: Mapping[int, float]) -> float:
     """Over seeds; NaN where there is none."""
     return fmean(scores.values()) if scores else math.nan
+
+
+def ratio(own: Mapping[int, float], other: Mapping[int, float]) -> Interval:
+    """The quotient under the seeds that both have."""
+    return Interval.of([own[seed] / other[seed] for seed in sorted(own.keys() & other.keys()) if other[seed]])
 
 
 def paired(own: Mapping[int, float], other: Mapping[int, float]) -> Interval:
@@ -57,11 +75,16 @@ def is_more(difference: Interval, than: float = 0.0) -> bool | None:
     return True if difference.low > than else False if difference.high < than else None
 
 
-def all_hold(parts: Sequence[bool | None]) -> bool | None:
+def all_hold(parts: Iterable[bool | None]) -> bool | None:
     """Whether all parts of a claim hold."""
-    return False if False in parts else None if None in parts or not parts else True
+    found = list(parts)
+    return False if False in found else None if None in found or not found else True
 
 
-def opening(holds: bool | None) -> str:
-    """How a sentence about the claim begins."""
-    return UNCLEAR if holds is None else HOLDS if holds else FAILS
+def opening(parts: Parts) -> str:
+    """How a sentence about the claim begins; of a claim with several parts it names those that do not hold."""
+    holds = all_hold(parts.values())
+    if holds:
+        return HOLDS
+    named = ", ".join(name for name, part in parts.items() if part is holds)
+    return (FAILS if holds is False else UNCLEAR) + (f" ({named})" if len(parts) > 1 else "")

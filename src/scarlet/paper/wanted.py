@@ -11,14 +11,20 @@ from scarlet.paper.scale import Scale
 OTHERS = ("dsfl", "cfd", "comet", "selective-fd", "individual")
 CACHES = ("cfd", "comet", "selective-fd")
 AUTO = "auto"  # the beta that the server chooses
-REFERENCE: Mapping[str, Any] = {"codec": "reference"}  # bytes as the paper counts them
+REFERENCE: Mapping[str, Any] = {"codec": "reference"}  # float32 labels, and bytes as the paper counts them
 
 
 def scarlet(
     scale: Scale, alpha: float, seeds: Sequence[int], *, beta: float | str | None = None, **options: Any
 ) -> Wanted:
-    """SCARLET with the paper's beta for that alpha, and the scale's D and rule of expiry, unless they are given."""
-    return Wanted("scarlet", seeds, {"alpha": alpha, "beta": beta or scale.tuned(alpha), **options})
+    """SCARLET with the paper's beta for that alpha, unless it or a preset is given, and the scale's D and expiry."""
+    own = {} if beta is None and "preset" in options else {"beta": beta or scale.tuned(alpha)}
+    return Wanted("scarlet", seeds, {"alpha": alpha, **own, **options})
+
+
+def compact(scale: Scale) -> Mapping[str, Any]:
+    """The codec of `scarlet run`, which only presets differ from."""
+    return {"codec": "compact"} if scale.presets else {}
 
 
 def other(method: str, alpha: float, seeds: Sequence[int], **options: Any) -> Wanted:
