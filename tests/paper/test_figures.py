@@ -123,7 +123,7 @@ def test_a_run_that_its_validation_losses_would_not_end_does_not_bear_out_the_cl
         for run in found
     ]
     shown_ = EXHIBITS["validation"].show(Context(DEMO, Runs(falling), None))
-    assert shown_.holds is False and "would not end within 300 rounds" in shown_.sentence
+    assert shown_.holds is False and "not within 300 rounds" in shown_.sentence
 
 
 def test_traffic_to_an_accuracy_is_that_of_a_mean_and_not_of_one_lucky_round() -> None:
