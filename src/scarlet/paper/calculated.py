@@ -235,9 +235,8 @@ def _partition(context: Context) -> Shown:
         rows,
         figure,
         {"classes": classes == sorted(classes) and classes[0] < 0.6 * classes[-1], "tests": max(apart) < 0.1},
-        f"a client has effectively {said} classes (the exponential of the entropy of their shares), and at most "
-        f"{max(apart):.1%} of its test samples would have to be of another class to have the shares of its training "
-        "samples",
+        f"the classes that a client effectively has (the exponential of the entropy of its class shares) are {said}; "
+        f"the shares of its test samples differ from those of its training samples by {max(apart):.1%} at most",
     )
 
 
