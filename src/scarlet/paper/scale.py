@@ -51,8 +51,8 @@ class Scale:
 
 _EMBEDDED = Scale(
     name="demo",
-    about="the embedded digits, 10 clients of 200 images, 40 rounds",
-    base={"samples_per_client": 200, "rounds": 40},
+    about="the embedded digits, 10 clients of 200 images, 60 rounds",
+    base={"samples_per_client": 200, "rounds": 60},
     own={"scarlet": {"cache_duration": 15}},
     strong=0.1,
     moderate=0.3,
@@ -66,7 +66,7 @@ _EMBEDDED = Scale(
     participation=(0.2, 0.5, 1.0),
     seeds=(0, 1, 2),
     fewer_seeds=(0, 1),
-    round_seconds=0.9,
+    round_seconds=0.7,
     validation_rounds=300,
     compared=(0.1, 0.3),
     duration_alpha=0.1,
