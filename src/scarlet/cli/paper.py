@@ -23,7 +23,7 @@ class PaperOptions:
 
     scale: Annotated[
         Literal["demo", "small", "full"],
-        Doc("demo: embedded data, minutes; small: CIFAR-10, hours on two cores; full: as in the paper, for GPUs"),
+        Doc("demo: embedded data, an hour for all; small: CIFAR-10, hours; full: as in the paper, for GPUs"),
     ] = "demo"
     out: Annotated[Path | None, Doc("directory for data, pictures and runs (default: paper)")] = None
     data_dir: Annotated[
