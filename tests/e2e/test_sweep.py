@@ -133,8 +133,10 @@ def test_a_finished_sweep_is_left_as_it_is_and_takes_further_values(undisturbed:
     assert len(more) == 6
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert all(run.state == "finished" for run in seen[-1])
-    with pytest.raises(ConfigError, match=r"^out holds other runs: .* has scarlet-seed0 with rounds = 6, which is now 7; "):
+    with pytest.raises(ConfigError, match=r"^out holds other runs: .* has scarlet-seed0 with rounds = 6, which is now"):
         sweep({**TINY, "seed": [0, 1, 2], "rounds": 7}, out=undisturbed)
+    with pytest.raises(ConfigError, match=r"^out holds another sweep: .* has the run dsfl-seed0, which the grid"):
+        sweep({**TINY, "seed": [0, 1, 2], "method": "scarlet"}, out=undisturbed)
 
 
 def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
