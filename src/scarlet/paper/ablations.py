@@ -1,54 +1,19 @@
-"""What each part of SCARLET does: sharpening, cache duration, participation, and convergence without a test set."""
+"""What else SCARLET depends on: cache duration, participation, and convergence without a test set."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from scarlet.experiment.stopping import has_converged
-from scarlet.paper.drawing import against_megabytes, by_round, colour_of, heat_map, panels
+from scarlet.paper.drawing import against_megabytes, by_round, colour_of, panels
 from scarlet.paper.exhibit import Context, Exhibit, Row, Shown
 from scarlet.paper.runs import Wanted, clients, megabytes, server
 from scarlet.paper.scale import Scale
-from scarlet.paper.verdict import POINT, Interval, Parts, is_more, mean, paired, ratio
-from scarlet.paper.wanted import AUTO, REFERENCE, other, scarlet
+from scarlet.paper.verdict import POINT, is_more, mean, paired, ratio
+from scarlet.paper.wanted import REFERENCE, scarlet
 from scarlet.records import LAST_ROUNDS, RoundRecord
-
-
-def _sharpened(scale: Scale, alpha: float) -> tuple[list[Wanted], list[Wanted]]:
-    """DS-FL with each temperature, and the same without a cache but with Enhanced ERA."""
-    old = [other("dsfl", alpha, scale.fewer_seeds, temperature=each) for each in scale.temperatures]
-    return old, [scarlet(scale, alpha, scale.fewer_seeds, beta=each, cache_duration=0) for each in scale.betas]
-
-
-def _era_vs_enhanced(context: Context) -> Shown:
-    scale, runs = context.scale, context.runs
-    rows: list[Row] = []
-    parts: dict[str, bool | None] = {}
-    said: list[str] = []
-    figure, axes = panels(2)
-    for axis, alpha in zip(axes, (scale.strong, scale.moderate), strict=True):
-        best = []
-        for name, group in zip(("temperature", "beta"), _sharpened(scale, alpha), strict=True):
-            scores = {each.options[name]: (each, runs.score(each, server)) for each in group}
-            rows += [
-                {"alpha": alpha, name: value, "server_accuracy": mean(score), "seeds": len(score)}
-                for value, (_, score) in scores.items()
-            ]
-            best.append(max(scores.items(), key=lambda item: mean(item[1][1]) if item[1][1] else -1))
-        (t, (old, its)), (beta, (new, own)) = best
-        ahead = paired(own, its)
-        parts[f"alpha = {alpha:g}"] = is_more(ahead)
-        said.append(f"at alpha = {alpha:g} beta = {beta:g} is {ahead.beside(f'T = {t:g}')}")
-        by_round(axis, list(runs.of(old).values()), "server_accuracy", f"ERA, T = {t:g}", colour_of("dsfl"))
-        by_round(
-            axis, list(runs.of(new).values()), "server_accuracy", f"Enhanced, beta = {beta:g}", colour_of("scarlet")
-        )
-        axis.set(xlabel="round", ylabel="server accuracy", title=f"alpha = {alpha:g}, no cache")
-        axis.legend(fontsize=7)
-    return Shown(rows, figure, parts, "the best of each: " + "; ".join(said))
 
 
 def _durations(scale: Scale) -> dict[tuple[str, int], Wanted]:
@@ -113,104 +78,6 @@ def _duration(context: Context) -> Shown:
         f"{saved:.0%} of the bytes; D = {longest} changes it by {loss['delete', longest].points()} where expired "
         f"labels are deleted, and by {loss['refresh', longest].points()} where they are refreshed",
     )
-
-
-def _betas(scale: Scale, alpha: float) -> dict[float | str, Wanted]:
-    betas: list[float | str] = [*scale.betas, AUTO]
-    return {beta: scarlet(scale, alpha, scale.fewer_seeds, beta=beta) for beta in betas}
-
-
-def _beta(context: Context) -> Shown:
-    scale, runs = context.scale, context.runs
-    figure, axes = panels(2, 2)
-    rows: list[Row] = []
-    for at, alpha in enumerate((scale.strong, scale.moderate)):
-        for beta, each in _betas(scale, alpha).items():
-            found = list(runs.of(each).values())
-            dash = ":" if beta == AUTO else "-"
-            by_round(axes[2 * at], found, "server_accuracy", f"beta = {beta}", dash=dash)
-            by_round(axes[2 * at + 1], found, "client_accuracy", f"beta = {beta}", dash=dash)
-            own = {
-                "server_accuracy": mean(runs.score(each, server)),
-                "client_accuracy": mean(runs.score(each, clients)),
-            }
-            rows.append({"alpha": alpha, "beta": beta, **own, "seeds": len(found)})
-        for axis, who in zip(axes[2 * at :], ("Server", "Clients"), strict=False):
-            axis.set(xlabel="round", ylabel="test accuracy", title=f"{who}, alpha = {alpha:g}")
-    axes[0].legend(fontsize=7)
-    sharp, flat = _betas(scale, scale.strong), _betas(scale, scale.moderate)
-    gain = paired(runs.score(sharp[1.5], server), runs.score(sharp[1.0], server))
-    sharper = max((beta for beta in scale.betas if beta > 1), key=lambda beta: mean(runs.score(flat[beta], server)))
-    ahead = paired(runs.score(flat[1.0], server), runs.score(flat[sharper], server))
-    return Shown(
-        rows,
-        figure,
-        {f"alpha = {scale.strong:g}": is_more(gain), f"alpha = {scale.moderate:g}": is_more(ahead)},
-        f"at alpha = {scale.strong:g} the server with beta = 1.5 is {gain.beside('that with beta = 1')}; at alpha = "
-        f"{scale.moderate:g} the server with beta = 1 is {ahead.beside(f'the best of the others, beta = {sharper:g}')}",
-    )
-
-
-def _heat_maps(context: Context, alphas: Sequence[float]) -> tuple[Figure, list[Row], dict[float, float]]:
-    """Accuracy over alpha and beta; and for each alpha the fixed beta of the best server."""
-    scale, runs = context.scale, context.runs
-    figure, axes = panels(2, height=0.9 + 0.45 * len(alphas))
-    rows: list[Row] = []
-    for axis, score, who in zip(axes, (server, clients), ("server", "clients"), strict=True):
-        values = {
-            (str(beta), f"{alpha:g}"): 100 * mean(found)
-            for alpha in alphas
-            for beta, each in _betas(scale, alpha).items()
-            if (found := runs.score(each, score))
-        }
-        heat_map(axis, values, across="beta", down="alpha", title=f"{who.capitalize()}, test accuracy in %")
-        rows += [{"who": who, "alpha": a, "beta": b, "accuracy": value / 100} for (b, a), value in values.items()]
-    return figure, rows, {alpha: _best(context, alpha) for alpha in alphas}
-
-
-def _best(context: Context, alpha: float) -> float:
-    """The fixed beta of the best server."""
-    wanted = _betas(context.scale, alpha)
-    return max(context.scale.betas, key=lambda beta: mean(context.runs.score(wanted[beta], server)))
-
-
-def _behind(context: Context, alpha: float, beta: float | str) -> Interval:
-    """How far a beta is from the best fixed one."""
-    wanted = _betas(context.scale, alpha)
-    own, best = wanted[beta], wanted[_best(context, alpha)]
-    return paired(context.runs.score(own, server), context.runs.score(best, server))
-
-
-def _alpha_beta(context: Context) -> Shown:
-    alphas = context.scale.alphas
-    figure, rows, best = _heat_maps(context, alphas)
-    first, last = alphas[0], alphas[-1]
-    gain, beside = _behind(context, first, 1.0), _behind(context, last, 1.0)
-    parts: Parts = {
-        f"more than 1 at alpha = {first:g}": best[first] > 1 and is_more(Interval(-gain.mean, gain.half, gain.count)),
-        f"1 at alpha = {last:g}": best[last] == 1 or is_more(beside, than=-POINT),
-    }
-    said = ", ".join(
-        f"{best[alpha]:g} at alpha = {alpha:g} (auto is {_behind(context, alpha, AUTO).beside('it')})"
-        for alpha in alphas
-    )
-    return Shown(rows, figure, parts, f"the fixed beta with the best server is {said}")
-
-
-def _near_iid(context: Context) -> Shown:
-    figure, rows, best = _heat_maps(context, context.scale.near_iid)
-    behind = {alpha: _behind(context, alpha, 1.0) for alpha in best}
-    parts = {
-        f"alpha = {alpha:g}": best[alpha] == 1 or is_more(each, than=-POINT)
-        for alpha, each in behind.items()
-        if alpha >= 1
-    }
-    said = [
-        f"at alpha = {alpha:g} beta = 1 is "
-        + ("the best" if best[alpha] == 1 else each.beside(f"the best, {best[alpha]:g}"))
-        for alpha, each in behind.items()
-    ]
-    return Shown(rows, figure, parts, "for the server, " + "; ".join(said))
 
 
 def _shares(scale: Scale, alpha: float) -> dict[tuple[float, bool], Wanted]:
@@ -342,15 +209,6 @@ EXHIBITS: Mapping[str, Exhibit] = {
     each.name: each
     for each in (
         Exhibit(
-            name="era-vs-enhanced",
-            title="ERA against Enhanced ERA (Fig. 5)",
-            claim="With the best parameter of each, Enhanced ERA is above ERA (in the paper by 3 to 4 points).",
-            show=_era_vs_enhanced,
-            wants=lambda scale: [
-                each for alpha in (scale.strong, scale.moderate) for group in _sharpened(scale, alpha) for each in group
-            ],
-        ),
-        Exhibit(
             name="duration",
             title="Cache duration D (Fig. 12)",
             claim=(
@@ -359,29 +217,6 @@ EXHIBITS: Mapping[str, Exhibit] = {
             ),
             show=_duration,
             wants=lambda scale: list(_durations(scale).values()),
-        ),
-        Exhibit(
-            name="beta",
-            title="Sharpening beta (Fig. 13)",
-            claim="Sharpening (beta = 1.5) helps the server of strongly non-IID clients; else beta = 1 is the best.",
-            show=_beta,
-            wants=lambda scale: [
-                each for alpha in (scale.strong, scale.moderate) for each in _betas(scale, alpha).values()
-            ],
-        ),
-        Exhibit(
-            name="alpha-beta",
-            title="Accuracy over alpha and beta (Fig. 14)",
-            claim="The best beta of the server falls toward 1 as the clients become more alike.",
-            show=_alpha_beta,
-            wants=lambda scale: [each for alpha in scale.alphas for each in _betas(scale, alpha).values()],
-        ),
-        Exhibit(
-            name="near-iid",
-            title="Near-IID clients (Fig. 15)",
-            claim="From alpha = 1 on, beta = 1 is the best or within a point of it.",
-            show=_near_iid,
-            wants=lambda scale: [each for alpha in scale.near_iid for each in _betas(scale, alpha).values()],
         ),
         Exhibit(
             name="participation",

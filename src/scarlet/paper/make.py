@@ -11,7 +11,7 @@ from scarlet.errors import unknown
 from scarlet.experiment.planned import Planned
 from scarlet.experiment.run_directory import make as make_directory
 from scarlet.experiment.sweep import Watch, extend_plan, process_count, run_side_by_side
-from scarlet.paper import ablations, calculated, performance
+from scarlet.paper import ablations, calculated, performance, sharpening
 from scarlet.paper.exhibit import Context, Exhibit, Shown, write
 from scarlet.paper.runs import Runs
 from scarlet.paper.scale import Scale
@@ -21,7 +21,7 @@ ORDER = (
     *("era-vs-enhanced", "partition", "cache-others", "duration", "beta", "alpha-beta", "near-iid"),
     *("participation", "validation", "hyperparameters"),
 )
-_ALL = {**performance.EXHIBITS, **calculated.EXHIBITS, **ablations.EXHIBITS}
+_ALL = {**performance.EXHIBITS, **calculated.EXHIBITS, **ablations.EXHIBITS, **sharpening.EXHIBITS}
 EXHIBITS: Mapping[str, Exhibit] = {name: _ALL[name] for name in ORDER}
 GALLERY = "results.md"
 
