@@ -19,11 +19,13 @@ from scarlet.experiment.config_json import described, flatten, identifying
 from scarlet.experiment.estimate import estimate
 from scarlet.experiment.federation import Federation, prepare
 from scarlet.experiment.given import Given
+from scarlet.experiment.locked import locked
 from scarlet.experiment.loop import run_rounds
 from scarlet.experiment.models import bytes_of
 from scarlet.experiment.result import Result, Trained
 from scarlet.experiment.round_log import RoundLog, Watcher
 from scarlet.experiment.run_directory import RunDirectory
+from scarlet.experiment.run_directory import make as make_directory
 from scarlet.experiment.stopping import Stopping
 from scarlet.experiment.tracking import tracked
 from scarlet.experiment.validation import public_validation
@@ -111,6 +113,8 @@ def run_with(
     if directory is not None:
         watchers = [directory, *watchers]
     with _one_thread(), ExitStack() as stack:
+        if directory is not None:
+            stack.enter_context(locked(make_directory(directory.path), "out"))
         setup = federation.client_setup(built, make)
         learner = stack.enter_context(_server_model(federation, built))
         wire = codec(config.codec, built, setup.agreement)

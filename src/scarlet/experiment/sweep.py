@@ -19,6 +19,7 @@ from scarlet.experiment.config_json import flatten, identifying
 from scarlet.experiment.federation import prepare
 from scarlet.experiment.given import NOTHING_GIVEN
 from scarlet.experiment.grid import grid
+from scarlet.experiment.locked import locked
 from scarlet.experiment.planned import Planned, read_plan, write_plan, write_summaries
 from scarlet.experiment.run import run_with
 from scarlet.experiment.run_directory import check_free, complete, finished, make, read_run
@@ -97,23 +98,24 @@ def extend_plan(out: Path, planned: Sequence[Planned]) -> None:
 
 def run_side_by_side(planned: Sequence[Planned], out: Path, count: int, watch: Watch | None = None) -> list[RunResult]:
     """Run what was planned and is not finished, `count` at a time; the results of all runs that have begun."""
-    runs = [_Run(each, out / each.directory) for each in planned]
-    _check_data([run.planned for run in runs if run.progress.state != "finished"])
-    page = SweepPage(planned, out)
+    with locked(out, "out"):
+        runs = [_Run(each, out / each.directory) for each in planned]
+        _check_data([run.planned for run in runs if run.progress.state != "finished"])
+        page = SweepPage(planned, out)
 
-    def look(progress: Sequence[Progress], count: int) -> None:
-        page.renew()
-        if watch is not None:
-            watch(progress, count)
+        def look(progress: Sequence[Progress], count: int) -> None:
+            page.renew()
+            if watch is not None:
+                watch(progress, count)
 
-    try:
-        page.write(running=True)
-        _play_all(runs, count, look)
-    finally:
-        results = [result for run in runs if (result := run.result()) is not None]
-        if results:
-            write_summaries(results, out)
-            page.write(running=False)
+        try:
+            page.write(running=True)
+            _play_all(runs, count, look)
+        finally:
+            results = [result for run in runs if (result := run.result()) is not None]
+            if results:
+                write_summaries(results, out)
+                page.write(running=False)
     return results
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import shlex
 import shutil
@@ -19,6 +18,7 @@ from types import FrameType
 from typing import IO, TypeAlias
 
 from scarlet.errors import ConfigError, ScarletError
+from scarlet.experiment.locked import locked
 
 # No outbound traffic: no telemetry, no look for updates, no packages fetched for an app.
 QUIET = {
@@ -168,15 +168,11 @@ def marked(mark: str) -> list[int]:
 
 
 @contextmanager
-def locked(directory: Path, option: str) -> Iterator[None]:
+def private(directory: Path, option: str) -> Iterator[None]:
     """Keep a directory for one command; nobody else may look into it, because keys and a database are there."""
     directory.mkdir(parents=True, exist_ok=True)
     directory.chmod(0o700)
-    with (directory / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"{option} {directory} is in use by another command; choose another") from None
+    with locked(directory, option):
         yield
 
 

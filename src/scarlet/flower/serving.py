@@ -23,7 +23,7 @@ from scarlet.experiment.result import Result
 from scarlet.experiment.run import run_with
 from scarlet.experiment.run_directory import finished
 from scarlet.flower.options import AppOptions, read_options
-from scarlet.flower.processes import locked
+from scarlet.flower.processes import private
 from scarlet.flower.round_lines import RoundLines
 from scarlet.flower.site_data import read_test
 from scarlet.methods.registry import assemble, entry_of
@@ -74,7 +74,7 @@ def serve(grid: Grid, options: AppOptions, given: Given) -> Result | None:
     """Run the rounds that are left; None where a run is finished already."""
     out = options.flower.out.absolute()
     # A SuperLink that is started again may bring back the run that it lost, beside a new one.
-    with locked(out.with_name(f".{out.name}.lock"), "out"):
+    with private(out.with_name(f".{out.name}.lock"), "out"):
         return _serve(grid, options, given, out)
 
 

@@ -32,7 +32,7 @@ from scarlet.flower.processes import (
     ended_by_signals,
     environment,
     find_nginx,
-    locked,
+    private,
     program,
 )
 from scarlet.flower.proxy import nginx_command, nginx_conf
@@ -100,7 +100,7 @@ def check(serving: Serving) -> Checked:
 def serve(serving: Serving) -> int:
     """Start everything, run the app, stop everything; 0 if the run completed."""
     _check_app(serving.app, serving.home)  # before a directory is made
-    with locked(serving.home, "--home"), ended_by_signals():
+    with private(serving.home, "--home"), ended_by_signals():
         mark = str(serving.home)
         end_left_over(mark)  # of a `serve` that was killed
         checked = check(serving)
@@ -128,7 +128,7 @@ def simulate(app: Path, home: Path, run_config: str, nodes: int | None) -> int:
     clients = _config(app, run_config).get("clients") if nodes is None else nodes
     if not isinstance(clients, int) or clients < 1:
         raise ConfigError(f"--nodes must be 1 or more, as many as the app has clients, got {clients}")
-    with locked(home, "--home"), ended_by_signals():
+    with private(home, "--home"), ended_by_signals():
         mark = str(home)
         end_left_over(mark)
         port = free_port()

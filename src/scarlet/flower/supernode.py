@@ -15,7 +15,7 @@ from scarlet.flower.processes import (
     end_left_over,
     ended_by_signals,
     environment,
-    locked,
+    private,
     program,
 )
 from scarlet.flower.version import check_flower
@@ -63,7 +63,7 @@ def check(joining: Joining) -> None:
 def join(joining: Joining) -> int:
     """Run a SuperNode until it ends or is ended; its exit code."""
     home = joining.state / "flower"
-    with locked(home, "--state"), ended_by_signals():
+    with private(home, "--state"), ended_by_signals():
         mark = str(home)
         end_left_over(mark)  # of a `join` that was killed
         # The file is there while a node is online: where it is left, the node was killed, and the SuperLink not told.
