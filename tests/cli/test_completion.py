@@ -13,7 +13,7 @@ from scarlet.data.datasets import DATASETS
 from scarlet.data.fetch import ARCHIVES
 from scarlet.methods.registry import METHODS
 from scarlet.presets import PRESETS
-from tests.cli.saved_models import complaint
+from tests.cli.saved.files import complaint
 from tests.cli.test_commands import LIMIT, call
 from tests.cli.test_help import groups
 

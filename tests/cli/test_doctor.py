@@ -12,7 +12,7 @@ from scarlet.cli import doctor, main
 from scarlet.data.datasets import DATASETS
 from scarlet.data.embedded import Mnist5k
 from scarlet.errors import DataError
-from tests.cli.saved_models import complaint
+from tests.cli.saved.files import complaint
 from tests.cli.test_commands import call, elsewhere
 from tests.data.make_layouts import write_cifar10
 

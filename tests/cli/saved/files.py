@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from torch import nn
 
+import scarlet
 from scarlet.arrays import Inputs
 from scarlet.cli import main
 from tests.cli.test_bad_input import tree
@@ -38,6 +39,11 @@ constant = 4
 
 def own_model() -> nn.Module:
     return nn.Sequential(nn.Embedding(30, 8), nn.Flatten(), nn.Linear(TOKENS[0] * 8, CLASSES))
+
+
+def at(run: scarlet.Result) -> str:
+    """Where a run is."""
+    return str(run.directory)
 
 
 def saved_png(x: Inputs, name: str) -> str:

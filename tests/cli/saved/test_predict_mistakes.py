@@ -11,41 +11,10 @@ import numpy as np
 import pytest
 
 import scarlet
-from tests.cli.saved_models import OWN, complaint, own_model, saved_png
-from tests.experiment.saved import IMAGES, ROWS, TOKENS, copied, inputs, tiny_run
+from tests.cli.saved.files import OWN, at, complaint, saved_png
+from tests.experiment.saved import IMAGES, ROWS, TOKENS, copied, inputs
 
 pytestmark = pytest.mark.xdist_group("predict mistakes")
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> scarlet.Result:
-    """Of images, with a saved model of the server and of each client."""
-    return tiny_run(tmp_path_factory.mktemp("predict") / "run", "cnn32")
-
-
-@pytest.fixture(scope="module")
-def tokens(tmp_path_factory: pytest.TempPathFactory) -> scarlet.Result:
-    """Of tokens, with a model of the user's own."""
-    return tiny_run(tmp_path_factory.mktemp("predict") / "run", own_model, TOKENS, "int64")
-
-
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> scarlet.Result:
-    """Of rows of a table, by a method that has no model on the server."""
-    return tiny_run(
-        tmp_path_factory.mktemp("predict") / "run", "mlp", ROWS, "float32", method=scarlet.IndividualConfig()
-    )
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test in a folder of its own, from which it may import."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-
-
-def at(run: scarlet.Result) -> str:
-    return str(run.directory)
 
 
 WORDS = "scarlet predict takes the directory of a run, then one FILE or more, then options; got "

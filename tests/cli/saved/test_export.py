@@ -13,19 +13,12 @@ from torch import Tensor, nn
 
 import scarlet
 from scarlet.arrays import Inputs
-from tests.cli.saved_models import OWN, complaint, own_model
+from tests.cli.saved.files import OWN, complaint, own_model
 from tests.cli.test_bad_input import tree
 from tests.cli.test_commands import call
 from tests.experiment.saved import CLASSES, IMAGES, ROWS, TOKENS, expected, inputs, tiny_run
 
 pytestmark = pytest.mark.xdist_group("export")
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test in a folder of its own, from which it may import."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +102,7 @@ class Branches(nn.Module):
 
 def test_a_model_that_cannot_be_exported_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     tiny_run(tmp_path / "run", Branches, ROWS, "float32")
-    Path("own_branches.py").write_text("from tests.cli.test_export import Branches as make")
+    Path("own_branches.py").write_text("from tests.cli.saved.test_export import Branches as make")
     told = complaint(capfd, "export", "run", "--onnx", "a.onnx", "--factory", "own_branches:make")
     assert told.startswith("model python:Branches cannot be exported to ONNX (GuardOnDataDependentSymNode: ")
     assert told.endswith("); use scarlet predict, or change the model") and len(told) < 400

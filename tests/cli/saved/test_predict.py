@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,42 +8,11 @@ import pytest
 from PIL import Image
 
 import scarlet
-from tests.cli.saved_models import OWN, own_model, saved_png
+from tests.cli.saved.files import OWN, at, saved_png
 from tests.cli.test_commands import call
 from tests.experiment.saved import CLASSES, GREY, IMAGES, ROWS, TOKENS, copied, expected, inputs, tiny_run
 
 pytestmark = pytest.mark.xdist_group("predict")
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> scarlet.Result:
-    """Of images, with a saved model of the server and of each client."""
-    return tiny_run(tmp_path_factory.mktemp("predict") / "run", "cnn32")
-
-
-@pytest.fixture(scope="module")
-def tokens(tmp_path_factory: pytest.TempPathFactory) -> scarlet.Result:
-    """Of tokens, with a model of the user's own."""
-    return tiny_run(tmp_path_factory.mktemp("predict") / "run", own_model, TOKENS, "int64")
-
-
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> scarlet.Result:
-    """Of rows of a table, by a method that has no model on the server."""
-    return tiny_run(
-        tmp_path_factory.mktemp("predict") / "run", "mlp", ROWS, "float32", method=scarlet.IndividualConfig()
-    )
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test in a folder of its own, from which it may import."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-
-
-def at(run: scarlet.Result) -> str:
-    return str(run.directory)
 
 
 def predicted(*arguments: str) -> list[dict[str, Any]]:
