@@ -132,8 +132,8 @@ def test_traffic_to_an_accuracy_is_that_of_a_mean_and_not_of_one_lucky_round() -
     run = replace(
         run, records=[replace(each, server_accuracy=value) for each, value in zip(run.records, values, strict=True)]
     )
-    assert megabytes_to([run], 0.5) == 30
-    assert megabytes_to([run], 0.6) is None
+    assert megabytes_to(run, 0.5) == 30
+    assert megabytes_to(run, 0.6) is None
     assert accuracy_within(run, 21) == pytest.approx((0.1 + 0.1 + 0.5) / 3)
     assert accuracy_within(run, 0.5) is None
 
@@ -175,8 +175,10 @@ def test_an_unknown_figure_is_named_with_the_nearest() -> None:
 
 def test_a_plateau_is_the_first_round_from_which_the_mean_stays_near_the_end() -> None:
     rising = [RoundRecord(at, server_accuracy=min(0.6, 0.012 * at)) for at in range(1, 201)]
-    assert plateau(rising) == 56  # rounds 47, 48 and 49 are 0.036, 0.024 and 0.012 below 0.6, so that the mean is 0.593
-    assert plateau(rising[:5]) is None
+    assert (
+        plateau(rising, "server_accuracy") == 56
+    )  # rounds 47, 48 and 49 are 0.036, 0.024 and 0.012 below 0.6, so that the mean is 0.593
+    assert plateau(rising[:5], "server_accuracy") is None
     assert stop_of(rising) is None  # it has no validation loss
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,7 +53,7 @@ def has_converged(records: Sequence[RoundRecord]) -> bool:
     has not been less than (1 - LEAST_FALL) of the smallest before them.
     """
     losses = [
-        [value for record in records if (value := getattr(record, name)) is not None]
+        [value for record in records if (value := getattr(record, name)) is not None and math.isfinite(value)]
         for name in ("private_validation_loss", "public_validation_loss")
     ]
     return any(losses) and all(_is_flat(loss) for loss in losses if loss)
@@ -63,4 +64,4 @@ def _is_flat(loss: Sequence[float]) -> bool:
         return False
     means = np.convolve(loss, np.full(WINDOW, 1 / WINDOW), "valid")
     before, since = means[:-PATIENCE], means[-PATIENCE:]
-    return bool(since.min() > (1 - LEAST_FALL) * before.min())
+    return bool(since.min() >= (1 - LEAST_FALL) * before.min())

@@ -150,13 +150,13 @@ def _participation(context: Context) -> Shown:
 
 
 def _validated(scale: Scale) -> Wanted:
-    held_out = {"private_validation": 0.1, "public_validation": 0.1, "rounds": scale.validation_rounds}
+    held_out = {"private_validation": 0.1, "public_validation": 0.1, "rounds": scale.validation_rounds, "eval_every": 1}
     return scarlet(scale, scale.moderate, scale.fewer_seeds, **held_out)
 
 
-def plateau(records: Sequence[RoundRecord]) -> int | None:
-    """The first round from which the mean of ten evaluations of the server stays within one point of the end."""
-    known = [(record.round, record.server_accuracy) for record in records if record.server_accuracy is not None]
+def plateau(records: Sequence[RoundRecord], quantity: str) -> int | None:
+    """The first round from which the mean of ten evaluations stays within one point of the end."""
+    known = [(record.round, value) for record in records if (value := getattr(record, quantity)) is not None]
     if len(known) < LAST_ROUNDS:
         return None
     means = np.convolve([value for _, value in known], np.full(LAST_ROUNDS, 1 / LAST_ROUNDS), "valid")
@@ -190,7 +190,8 @@ def _validation(context: Context) -> Shown:
     parts: dict[str, bool | None] = {}
     said: list[str] = []
     for seed, run in found.items():
-        flat, stop = plateau(run.records), stop_of(run.records)
+        both = [plateau(run.records, quantity) for quantity in ("server_accuracy", "client_accuracy")]
+        flat, stop = max((each for each in both if each is not None), default=None), stop_of(run.records)
         early, late = _recent([each for each in run.records if each.round <= (stop or 0)]), _recent(run.records)
         parts[f"time, seed {seed}"] = flat is not None and stop is not None and abs(stop - flat) <= 0.15 * flat
         parts[f"accuracy, seed {seed}"] = stop is not None and early > late - POINT

@@ -218,7 +218,7 @@ def _partition(context: Context) -> Shown:
         tested = [part for part in federation.data.test if part is not None]  # all of them: the data is shared out
         tests = np.array([np.bincount(part.labels, minlength=counts.shape[1]) for part in tested])
         share, of_tests = (each / each.sum(axis=1, keepdims=True) for each in (counts, tests))
-        apart.append(float(np.abs(share - of_tests).sum(axis=1).mean() / 2))
+        apart.append(float(np.abs(share - of_tests).sum(axis=1).max() / 2))
         spread[title] = float(np.exp(entropy(share.astype(np.float32))).mean())
         client, label = np.nonzero(counts)
         axis.scatter(

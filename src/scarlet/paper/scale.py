@@ -49,20 +49,23 @@ class Scale:
         return 1.5 if alpha == self.strong else 1.0
 
 
+# As in the paper, whose server chooses the teachers to save their bytes; with a cache it cannot (`cache-others`).
+_ASSIGNED: Mapping[str, Mapping[str, Any]] = {"comet": {"assign": "server"}}
+
 _EMBEDDED = Scale(
     name="demo",
     about="the embedded digits, 10 clients of 200 images, 60 rounds",
     base={"samples_per_client": 200, "rounds": 60},
-    own={"scarlet": {"cache_duration": 15}},
+    own={"scarlet": {"cache_duration": 15}, **_ASSIGNED},
     strong=0.1,
     moderate=0.3,
     alphas=(0.1, 0.2, 0.3),
-    near_iid=(0.5, 1.0, 10.0),
+    near_iid=(1.0, 10.0),
     betas=(1.0, 1.5, 2.0, 3.0),
-    temperatures=(0.05, 0.1, 0.2),
-    durations=(0, 10, 20, 40),
-    moderate_duration=20,
-    others_duration=10,
+    temperatures=(0.05, 0.1, 0.2, 0.3),
+    durations=(0, 10, 30, 60),
+    moderate_duration=30,
+    others_duration=25,
     participation=(0.2, 0.5, 1.0),
     seeds=(0, 1, 2),
     fewer_seeds=(0, 1),
@@ -89,12 +92,13 @@ _SMALL = Scale(
         "rounds": 300,
         "eval_every": 5,
     },
+    own=_ASSIGNED,
     strong=0.05,
     moderate=0.3,
     alphas=(0.05, 0.3, 10.0),
     near_iid=(1.0, 10.0),
     betas=(1.0, 1.5, 2.0),
-    temperatures=(0.05, 0.1, 0.2),
+    temperatures=(0.05, 0.1, 0.2, 0.3),
     durations=(0, 10, 25, 50, 100, 200),
     moderate_duration=50,
     others_duration=25,

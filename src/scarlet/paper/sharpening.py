@@ -10,7 +10,7 @@ from scarlet.paper.drawing import by_round, colour_of, heat_map, panels
 from scarlet.paper.exhibit import Context, Exhibit, Row, Shown
 from scarlet.paper.runs import Wanted, clients, server
 from scarlet.paper.scale import Scale
-from scarlet.paper.verdict import POINT, Interval, Parts, is_more, mean, paired
+from scarlet.paper.verdict import POINT, Interval, Parts, all_hold, is_more, mean, paired
 from scarlet.paper.wanted import AUTO, other, scarlet
 
 
@@ -36,9 +36,15 @@ def _era_vs_enhanced(context: Context) -> Shown:
             ]
             best.append(max(scores.items(), key=lambda item: mean(item[1][1]) if item[1][1] else -1))
         (t, (old, its)), (beta, (new, own)) = best
+        edge = [
+            f"{name} = {value:g}"
+            for name, value, tried in (("T", t, scale.temperatures), ("beta", beta, scale.betas))
+            if value in (tried[0], tried[-1])
+        ]
+        limit = f" ({' and '.join(edge)}: at the edge of those tried)" if edge else ""
         ahead = paired(own, its)
         parts[f"alpha = {alpha:g}"] = is_more(ahead)
-        said.append(f"at alpha = {alpha:g} beta = {beta:g} is {ahead.beside(f'T = {t:g}')}")
+        said.append(f"at alpha = {alpha:g} beta = {beta:g} is {ahead.beside(f'T = {t:g}')}{limit}")
         by_round(axis, list(runs.of(old).values()), "server_accuracy", f"ERA, T = {t:g}", colour_of("dsfl"))
         by_round(
             axis, list(runs.of(new).values()), "server_accuracy", f"Enhanced, beta = {beta:g}", colour_of("scarlet")
@@ -73,14 +79,14 @@ def _beta(context: Context) -> Shown:
     axes[0].legend(fontsize=7)
     sharp, flat = _betas(scale, scale.strong), _betas(scale, scale.moderate)
     gain = paired(runs.score(sharp[1.5], server), runs.score(sharp[1.0], server))
-    sharper = max((beta for beta in scale.betas if beta > 1), key=lambda beta: mean(runs.score(flat[beta], server)))
-    ahead = paired(runs.score(flat[1.0], server), runs.score(flat[sharper], server))
+    second = max((beta for beta in scale.betas if beta != 1), key=lambda beta: mean(runs.score(flat[beta], server)))
+    ahead = paired(runs.score(flat[1.0], server), runs.score(flat[second], server))
     return Shown(
         rows,
         figure,
         {f"alpha = {scale.strong:g}": is_more(gain), f"alpha = {scale.moderate:g}": is_more(ahead)},
         f"at alpha = {scale.strong:g} the server with beta = 1.5 is {gain.beside('that with beta = 1')}; at alpha = "
-        f"{scale.moderate:g} the server with beta = 1 is {ahead.beside(f'the best of the others, beta = {sharper:g}')}",
+        f"{scale.moderate:g} the server with beta = 1 is {ahead.beside(f'the best of the others, beta = {second:g}')}",
     )
 
 
@@ -114,14 +120,27 @@ def _behind(context: Context, alpha: float, beta: float | str) -> Interval:
     return paired(context.runs.score(own, server), context.runs.score(best, server))
 
 
+def _gains(context: Context, alpha: float) -> bool | None:
+    """Whether some beta above 1 has a better server than beta = 1."""
+    wanted, score = _betas(context.scale, alpha), context.runs.score
+    sharper = [score(wanted[beta], server) for beta in context.scale.betas if beta > 1]
+    return is_more(paired(max(sharper, key=mean), score(wanted[1.0], server)))
+
+
+def _needs_none(context: Context, alpha: float) -> bool | None:
+    """Whether the server with beta = 1 is the best or within a point of it."""
+    wanted, score = _betas(context.scale, alpha), context.runs.score
+    others = [score(wanted[beta], server) for beta in context.scale.betas if beta != 1]
+    return all_hold(is_more(paired(score(wanted[1.0], server), each), than=-POINT) for each in others)
+
+
 def _alpha_beta(context: Context) -> Shown:
     alphas = context.scale.alphas
     figure, rows, best = _heat_maps(context, alphas)
     first, last = alphas[0], alphas[-1]
-    gain, beside = _behind(context, first, 1.0), _behind(context, last, 1.0)
     parts: Parts = {
-        f"more than 1 at alpha = {first:g}": best[first] > 1 and is_more(Interval(-gain.mean, gain.half, gain.count)),
-        f"1 at alpha = {last:g}": best[last] == 1 or is_more(beside, than=-POINT),
+        f"more than 1 at alpha = {first:g}": _gains(context, first),
+        f"1 at alpha = {last:g}": _needs_none(context, last),
     }
     said = ", ".join(
         f"{best[alpha]:g} at alpha = {alpha:g} (auto is {_behind(context, alpha, AUTO).beside('it')})"
@@ -133,11 +152,7 @@ def _alpha_beta(context: Context) -> Shown:
 def _near_iid(context: Context) -> Shown:
     figure, rows, best = _heat_maps(context, context.scale.near_iid)
     behind = {alpha: _behind(context, alpha, 1.0) for alpha in best}
-    parts = {
-        f"alpha = {alpha:g}": best[alpha] == 1 or is_more(each, than=-POINT)
-        for alpha, each in behind.items()
-        if alpha >= 1
-    }
+    parts = {f"alpha = {alpha:g}": _needs_none(context, alpha) for alpha in best if alpha >= 1}
     said = [
         f"at alpha = {alpha:g} beta = 1 is "
         + ("the best" if best[alpha] == 1 else each.beside(f"the best, {best[alpha]:g}"))

@@ -46,6 +46,10 @@ class Interval:
         direction = "below" if self.mean < 0 else "above"
         return f"{100 * abs(self.mean):.1f}{self._spread} points {direction} {other}{self._seeds}"
 
+    def percent(self) -> str:
+        """A quotient, in percent."""
+        return f"{100 * self.mean:.0f}{'' if self.count < 2 else f' ± {100 * self.half:.0f}'} %"
+
     @property
     def _spread(self) -> str:
         return "" if self.count < 2 else f" ± {100 * self.half:.1f}"
