@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -100,6 +100,12 @@ def interval(values: Sequence[float]) -> str:
     return f"{100 * fmean(values):+.1f} ± {100 * half:.1f}"
 
 
+def shown(seeds: Mapping[int, float], wanted: Iterable[int]) -> str:
+    """A mean, and its seeds where some are missing."""
+    lacks = set(wanted) - set(seeds)
+    return f"{fmean(seeds.values()):.3f}" + (f" (seeds {', '.join(map(str, sorted(seeds)))} only)" if lacks else "")
+
+
 def table(name: str, rows: Sequence[Run], score: str) -> str:
     """A line for each setting: the mean of every beta, and auto against the best of the others and against 1.5."""
     part, lines = PARTS[name], []
@@ -108,14 +114,14 @@ def table(name: str, rows: Sequence[Run], score: str) -> str:
             beta: {row["seed"]: row[score] for row in rows if same(row, {"part": name, **setting, "beta": beta})}
             for beta in part.betas
         }
-        own, fixed = found.pop("auto"), {beta: seeds for beta, seeds in found.items() if seeds}
-        cells = {f"beta {beta}": f"{fmean(seeds.values()):.3f}" for beta, seeds in sorted(fixed.items())}
-        if own:
-            best = max(fixed, key=lambda beta: fmean(fixed[beta].values()))
-            cells["auto"] = f"{fmean(own.values()):.3f}"
-            for beta in dict.fromkeys((best, 1.5)):
-                both = sorted(own.keys() & fixed[beta].keys())
-                cells[f"auto less {beta}"] = interval([own[seed] - fixed[beta][seed] for seed in both])
+        own = found.pop("auto")
+        whole = {beta: seeds for beta, seeds in found.items() if own and own.keys() <= seeds.keys()}
+        cells = {f"beta {beta}": shown(seeds, own) for beta, seeds in sorted(found.items()) if seeds}
+        if whole:
+            best = max(whole, key=lambda beta: fmean(whole[beta][seed] for seed in own))
+            cells["auto"] = shown(own, own)
+            for beta in dict.fromkeys(beta for beta in (best, 1.5) if beta in whole):
+                cells[f"auto less {beta}"] = interval([own[seed] - whole[beta][seed] for seed in own])
         lines.append(f"{name} {score} {setting}: " + ", ".join(f"{key} {value}" for key, value in cells.items()))
     return "\n".join(lines)
 

@@ -90,7 +90,7 @@ class Config:
     momentum: Annotated[float, Doc("momentum of SGD; a client keeps it from round to round, with its model")] = 0.0
     weight_decay: Annotated[float, Doc("weight decay of SGD")] = 0.0
     batch_size: Annotated[int, Doc("batch size of local training and of distillation")] = 50
-    eval_every: Annotated[int, Doc("evaluation interval in rounds; the last is always evaluated")] = 1
+    eval_every: Annotated[int, Doc("evaluation interval in rounds; the last of --rounds is always evaluated")] = 1
     private_validation: Annotated[
         float, Doc("fraction of each client's training images that is held out, to measure a validation loss")
     ] = 0.0

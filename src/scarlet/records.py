@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-LAST_ROUNDS = 10  # final accuracy is a mean over this many rounds at the end, because one round's accuracy is noisy
+LAST_ROUNDS = 10  # final accuracy is a mean over this many evaluated rounds at the end, because one round's is noisy
 
 _MEANS = (
     *("server_accuracy", "client_accuracy", "server_loss", "cache_hit_ratio", "mean_teacher_entropy"),
@@ -97,10 +97,10 @@ def accuracy_by_model(records: Sequence[RoundRecord]) -> dict[str, float]:
 
 
 def summarise(rounds: Sequence[RoundRecord], weights_digest: str | None) -> dict[str, object]:
-    """Means of the last rounds, and totals of all. `weights_digest` is None for a run that was interrupted."""
+    """Means of the last evaluations, and totals of all rounds. `weights_digest` is None for an interrupted run."""
 
     def mean(name: str) -> float | None:
-        values = [value for record in rounds[-LAST_ROUNDS:] if (value := getattr(record, name)) is not None]
+        values = [value for record in rounds if (value := getattr(record, name)) is not None][-LAST_ROUNDS:]
         return float(np.mean(values)) if values else None
 
     # Totals of the records, not the ledger's: those include a round that Ctrl-C cut short.

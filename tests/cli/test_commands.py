@@ -245,7 +245,7 @@ def test_compare_gives_an_option_to_each_method_that_has_it() -> None:
 @pytest.mark.usefixtures("terminal")
 def test_live_and_final_table_are_whole_on_a_terminal_of_80_columns() -> None:
     shown = plain(call("compare", "scarlet", "dsfl", *TINY, "--rounds", "1", "--seeds", "0,1", "--out", "out"))
-    final = shown[shown.index("means of the last 10 rounds") :]
+    final = shown[shown.index("means of the last 10 evaluated rounds") :]
     assert "SCARLET" in final and "DS-FL" in final and "report.html" in final
     assert "…" not in shown
     assert all(line.rstrip().endswith("│") for line in shown.splitlines() if line.startswith("│")), (

@@ -81,6 +81,12 @@ def test_what_would_be_a_list_in_itself_is_written_as_text() -> None:
         ({"method": "dsfl", "alpha": ["x"]}, r"^alpha in grid.toml must be a number, got 'x'"),
         ({"method": "dsfl", "alpha": [0.1, -1]}, r"^alpha must be more than 0, got -1"),
         ({"method": "dsfl", "model": ["cnn,mlp", "cnn;mlp"]}, r"two runs of the name dsfl-modelcnn_mlp-seed0"),
+        ({"method": "dsfl", "workers": [1, 2]}, r"has the same run twice, as dsfl-workers1-seed0 and as dsfl-workers2"),
+        ({"method": "dsfl", "alpha": [1, 1.0]}, r"has the same run twice, as dsfl-alpha1-seed0 and as dsfl-alpha1.0"),
+        (
+            {"method": "dsfl", "preset": ["paper", False]},
+            r"^preset in grid.toml must be a name or a list of names, got F",
+        ),
         ({"method": "dsfl", "preset": "papr"}, r"^unknown preset 'papr': did you mean 'paper'\?"),
     ],
 )

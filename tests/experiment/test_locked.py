@@ -63,3 +63,11 @@ def test_a_directory_is_free_again_after_the_end_of_a_command_that_was_killed(tm
         holder.wait()
     with locked(tmp_path, "out"):
         pass
+
+
+def test_a_finished_run_is_not_begun_again(tmp_path: Path) -> None:
+    scarlet.run(METHOD, TINY, out=tmp_path / "run")
+    before = contents(tmp_path)
+    with pytest.raises(ConfigError, match=r"^the run in .* is finished already; read it, or choose another out"):
+        scarlet.run(METHOD, TINY, out=tmp_path / "run", resume=True)
+    assert contents(tmp_path) == before

@@ -10,6 +10,7 @@ from statistics import mean
 import pytest
 
 import scarlet
+from scarlet.cli.main import main
 from scarlet.errors import ConfigError, DataError
 from scarlet.experiment.estimate import Estimate
 from scarlet.experiment.federation import prepare
@@ -208,7 +209,7 @@ def test_a_kill_before_the_new_page_leaves_no_page_of_the_run_as_it_was_when_it_
         raise KeyboardInterrupt
 
     directory = RunDirectory(copy, resume=True)
-    directory.start(run[1].config, prepare(TINY), Estimate(0, 0, 0, 0, exact=True))
+    directory.start(run[1].config, prepare(TINY), Estimate(0, 0, 0, 0, "exactly"))
     monkeypatch.setattr("scarlet.experiment.run_directory.write_page", killed)
     with pytest.raises(KeyboardInterrupt):
         directory.finish(run[1])
@@ -245,3 +246,22 @@ def test_the_agreement_of_a_run_stays_the_same_when_it_is_resumed_and_differs_fr
     other = read(tmp_path / "two" / "agreement.json")
     assert {key for key in begun if begun[key] != other[key]} == {"nonce", "digest"}
     assert begun["public"] == read(tmp_path / "one" / "summary.json")["public_fingerprint"]
+
+
+def test_a_model_for_the_server_alone_is_not_one_of_the_clients_when_the_run_goes_on(tmp_path: Path) -> None:
+    config = replace(TINY, server_model="mlp", rounds=4)
+    whole = scarlet.run(METHOD, config)
+    scarlet.run(METHOD, config, out=tmp_path, watchers=[CtrlC(2)])
+    assert read(tmp_path / "config.json")["model"] == "cnn" and read(tmp_path / "config.json")["server_model"] == "mlp"
+    assert main(["resume", str(tmp_path), "--json"]) == 0
+    assert read(tmp_path / "summary.json")["weights_digest"] == whole.summary["weights_digest"]
+
+
+def test_a_summary_has_the_last_evaluations_and_the_card_the_last_one(tmp_path: Path) -> None:
+    config = replace(TINY, rounds=13, eval_every=4, stop_at_mb=0.0001)
+    scarlet.run(METHOD, replace(config, rounds=9), out=tmp_path / "cut")
+    assert read(tmp_path / "cut" / "summary.json")["server_accuracy"] is None
+    result = scarlet.run(METHOD, replace(config, stop_at_mb=None), out=tmp_path / "run")
+    values = [each.server_accuracy for each in result.records if each.server_accuracy is not None]
+    assert len(values) == 4 and result.summary["server_accuracy"] == pytest.approx(mean(values))
+    assert read(tmp_path / "run" / "server.json")["accuracy"] == values[-1]

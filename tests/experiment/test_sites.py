@@ -261,6 +261,27 @@ def test_a_comparison_on_data_of_ones_own_is_not_resumed_on_other_data(tmp_path:
         assert "was given its sites, public from Python" in refused(main, ["resume", str(path)])
 
 
+def test_a_comparison_on_data_of_ones_own_goes_on_from_python(tmp_path: Path) -> None:
+    def compared(**options: Any) -> list[Any]:
+        methods = [scarlet.ScarletConfig(), scarlet.DsflConfig()]
+        return scarlet.compare(methods, ROWS, sites=SITES, public=PUBLIC, **options)
+
+    with pytest.raises(ValueError, match=r"^out holds no comparison to resume"):
+        compared(out=tmp_path, resume=True)
+    whole = compared()
+    assert len(compared(out=tmp_path, watchers=[CtrlC(2)])) == 1
+    resumed = compared(out=tmp_path, resume=True)
+    assert [outcome(each)[0] for each in resumed] == [outcome(each)[0] for each in whole]
+    assert (tmp_path / "report.html").exists() and len(compared(out=tmp_path, resume=True)) == 2
+
+
+def test_methods_without_soft_labels_need_no_public_dataset_and_no_number_of_its_samples() -> None:
+    config = replace(ROWS, public_per_round=None, rounds=1)
+    sites = [replace(site, model="mlp") for site in SITES]
+    for method in (scarlet.FedavgConfig(), scarlet.IndividualConfig()):
+        assert len(scarlet.run(method, config, sites=sites).records) == 1
+
+
 def refused(command: Callable[[list[str]], int], words: list[str]) -> str:
     """What a command says that it cannot do."""
     with redirect_stderr(StringIO()) as said:

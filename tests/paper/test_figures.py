@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 
 from scarlet.errors import ScarletError
+from scarlet.experiment.costs import play
+from scarlet.methods.scarlet import ScarletConfig
+from scarlet.methods.scarlet import scarlet as scarlet_method
 from scarlet.paper.ablations import plateau, stop_of
 from scarlet.paper.exhibit import Context, Shown, write
 from scarlet.paper.make import EXHIBITS, find, runs_of
@@ -19,6 +22,7 @@ from scarlet.paper.performance import accuracy_within, megabytes_to
 from scarlet.paper.runs import Runs, Wanted
 from scarlet.paper.scale import SCALES
 from scarlet.paper.verdict import Interval, all_hold, is_more, paired
+from scarlet.protocol.agreement import Agreement
 from scarlet.records import RoundRecord, RunResult
 
 DEMO = SCALES["demo"]
@@ -105,6 +109,45 @@ def test_the_sentence_names_the_parts_of_a_claim_that_do_not_hold() -> None:
     dear = shown("performance", lambda wanted: (as_the_paper_says(wanted)[0], 10.0))
     assert dear.holds is False
     assert dear.sentence.startswith("The claim does not hold (bytes at alpha = 0.1, bytes at alpha = 0.3): ")
+
+
+def test_seeds_that_contradict_each_other_leave_a_claim_open() -> None:
+    """Which beta is ahead on average, and by how much, is luck where one seed says this and another that."""
+
+    def contradict(name: str, ahead: Callable[[Wanted], bool]) -> Shown:
+        wanted = EXHIBITS[name].wants(DEMO)
+        values = {True: (0.80, 0.60, 0.70), False: (0.60, 0.799, 0.70)}
+        return EXHIBITS[name].show(
+            Context(
+                DEMO,
+                Runs(
+                    invented(each, seed, lambda one, seed=seed: (values[ahead(one)][seed], as_the_paper_says(one)[1]))  # type: ignore[misc]
+                    for each in wanted
+                    for seed in each.seeds
+                ),
+                None,
+            )
+        )
+
+    assert contradict("near-iid", lambda wanted: wanted.options["beta"] == 1.0).holds is None
+    assert contradict("alpha-beta", lambda wanted: wanted.options["beta"] == 1.0).holds is None
+    found = contradict("performance", lambda wanted: wanted.method == "scarlet")
+    assert found.parts["bytes at alpha = 0.1"] is None and "under 2 of 3 seeds" in found.sentence
+
+
+def test_a_cache_of_demo_and_of_small_saves_what_its_claims_say_whatever_is_learned() -> None:
+    """The savings follow from the draws alone, so a D that cannot reach them would decide the claim beforehand."""
+    for scale in (DEMO, SCALES["small"]):
+        size = int(scale.base.get("public_size", 1797))
+        draw = int(scale.base.get("public_per_round", size // 10))
+
+        def spent(duration: int, rounds: int, size: int = size, draw: int = draw) -> int:
+            method = scarlet_method(ScarletConfig(beta=1.5, cache_duration=duration, on_expiry="delete"))
+            return play(method, Agreement(10, size, draw, 10, seed=0), rounds, "reference").total
+
+        assert spent(scale.moderate_duration, scale.duration_rounds) < 0.5 * spent(0, scale.duration_rounds)
+        rounds = int(scale.base["rounds"])
+        assert spent(scale.others_duration, rounds) < 0.6 * spent(0, rounds)
 
 
 def test_a_best_beta_that_does_not_fall_is_not_the_claim() -> None:

@@ -217,3 +217,13 @@ def test_the_disk_is_given_back_whatever_happens(tmp_path: Path, monkeypatch: py
         assert list(tmp_path.glob("scarlet*")) == [], "the file has no name"
         raise KeyError
     assert [file.closed for file in opened] == [True]
+
+
+def test_what_is_saved_anew_of_a_client_that_was_not_at_work_outlives_the_file_that_it_came_from() -> None:
+    """A checkpoint may be removed when two newer ones name the client's state; nobody must look for it there."""
+    saved = {1: Counter(1, None).arrays()}
+    clients = Clients(2, Counter, saved)
+    assert clients.arrays(1, keep=True) is not None
+    saved.clear()
+    assert clients.arrays(1) is not None and clients[1].times == 0
+    clients.close()

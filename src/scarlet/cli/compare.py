@@ -38,13 +38,15 @@ def main(argv: Sequence[str]) -> int:
     with preset_explained(chosen, given):
         config, methods = configs(chosen, given)
         seeds = given.get("seeds") or (config.seed,)
-        out = new_directory(given.get("out"), "compare")
 
         from scarlet.cli.display import Display, show_results
         from scarlet.experiment.comparison import compare
 
         as_json = bool(given.get("json"))
-        with Display(len(seeds) * len(methods), quiet=as_json) as display:
+        with (
+            new_directory(given.get("out"), "compare") as out,
+            Display(len(seeds) * len(methods), quiet=as_json) as display,
+        ):
             track = given.get("track", ())
             results = compare(methods, config, seeds=seeds, out=out, watchers=[display], track=track)
     return show_results(results, out, as_json=as_json)

@@ -127,7 +127,7 @@ def _print_table(results: Sequence[RunResult], page: Path) -> None:
     """Means over the last rounds, and the deviation over seeds where there are several."""
     screen = console()
     names = ("method", "seeds", "server acc.", "client acc.", "MB up", "MB down", "MB total", "hits", "sec.")
-    drawn = table(f"means of the last {LAST_ROUNDS} rounds, megabytes of the whole run", names)
+    drawn = table(f"means of the last {LAST_ROUNDS} evaluated rounds, megabytes of the whole run", names)
     for variant in group(results):
         drawn.add_row(
             variant.name,

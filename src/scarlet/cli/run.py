@@ -23,12 +23,11 @@ def main(argv: Sequence[str]) -> int:
     _, given = Command(usage, about, run_options(chosen), partial(whose, chosen)).parse(rest)
     with preset_explained(chosen, given):
         config, (method,) = configs(chosen, given)
-        out = new_directory(given.get("out"), chosen[0].name)
 
         from scarlet.cli.display import Display, show_results
         from scarlet.experiment.run import run
 
         as_json = bool(given.get("json"))
-        with Display(1, quiet=as_json) as display:
+        with new_directory(given.get("out"), chosen[0].name) as out, Display(1, quiet=as_json) as display:
             result = run(method, config, out=out, watchers=[display], track=given.get("track", ()))
     return show_results([result], out, as_json=as_json, single=True)

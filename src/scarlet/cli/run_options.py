@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, count
@@ -149,10 +149,35 @@ def check_machine(config: Config) -> None:
     worker_count(config.workers, config.clients, config.device)
 
 
-def new_directory(given: Path | None, name: str) -> Path:
-    """The directory asked for, or a new one named for the time."""
+@contextmanager
+def new_directory(given: Path | None, name: str) -> Iterator[Path]:
+    """The directory asked for, or a new one named for the time, which is removed if nothing is written to it."""
     if given is not None:
-        return given
+        yield given
+        return
+    path = _made(name)
+    try:
+        yield path
+    finally:
+        with suppress(OSError):  # it holds a run
+            path.rmdir()
+            path.parent.rmdir()
+
+
+def _made(name: str) -> Path:
+    """A new directory; many runs may begin within a second."""
     stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-    names = chain([stem], (f"{stem}-{number}" for number in count(2)))  # two runs may begin within a second
-    return next(path for each in names if not (path := Path("runs") / each).exists())
+    for each in chain([stem], (f"{stem}-{number}" for number in count(2))):
+        path = Path("runs") / each
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            if path.parent.is_dir():
+                continue
+            raise ConfigError(
+                "runs must be a directory, and it is a file; rename it, or name another with --out"
+            ) from None
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be made ({error.strerror}); name another directory with --out") from None
+        return path
+    raise AssertionError("there is always another number")

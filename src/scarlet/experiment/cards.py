@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scarlet.errors import DataError
+from scarlet.whole_file import write_whole
 
 if TYPE_CHECKING:
     from scarlet.experiment.federation import Federation
@@ -70,7 +71,8 @@ class Card:
 def save_models(result: Result, federation: Federation, accuracies: Mapping[int, float], directory: Path) -> None:
     """Write the server's model and, if the config asks for it, each client's."""
     if result.server is not None:
-        measured = result.records[-1].server_accuracy if result.records else None
+        known = [each.server_accuracy for each in result.records if each.server_accuracy is not None]
+        measured = known[-1] if known else None
         own: dict[str, object] = {"role": "server", "accuracy": measured}
         _save(result.server, directory / "server", _content(result, federation, result.server, own))
     if not federation.config.save_clients:
@@ -162,7 +164,5 @@ def _save(trained: Trained, path: Path, content: Mapping[str, object]) -> None:
         name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, value in trained.weights.items()
     }
-    for suffix, written in ((".safetensors", save(copies)), (".json", (json.dumps(content, indent=2) + "\n").encode())):
-        part = path.with_suffix(".part")
-        part.write_bytes(written)
-        part.replace(path.with_suffix(suffix))
+    write_whole(path.with_suffix(".safetensors"), save(copies))
+    write_whole(path.with_suffix(".json"), json.dumps(content, indent=2) + "\n")

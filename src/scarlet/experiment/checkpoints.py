@@ -20,6 +20,7 @@ from scarlet.store import Folder, Snapshot, Store
 from scarlet.transport.transport import States
 from scarlet.wire.ledger import COLUMNS, Bytes
 
+APPENDED = ("metrics.jsonl", "ledger.csv", "clients.csv")  # what a run writes beside its checkpoints, round by round
 FORMAT = 3  # of what a checkpoint holds; it grows when an older one cannot be read any more
 # A part for the server, one for its model, one for each client, and one for what the server remembers of each client.
 _SERVER, _MODEL, _CLIENT, _OF_CLIENT = "server", "model", "client-", "server-of-client-"
@@ -64,7 +65,15 @@ class Checkpoints:
         """Begin to write a snapshot with the server's model as it was then."""
         self.wait()
         whole = replace(snapshot, parts={**snapshot.parts, _MODEL: model})
-        self._pending = self._thread.submit(self._store.save, whole)
+        self._pending = self._thread.submit(self._save, whole)
+
+    def _save(self, snapshot: Snapshot) -> None:
+        """Write a snapshot when all that a run has written until then is on disk: both are needed to go on."""
+        run = Folder(self._directory.parent)
+        for name in APPENDED:
+            if (run.path / name).exists():
+                run.sync(name)
+        self._store.save(snapshot)
 
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; ConfigError if it is not one of this run on this data."""

@@ -13,6 +13,7 @@ from scarlet.data.sites import Augment, Scale, Site
 from scarlet.errors import ConfigError
 from scarlet.experiment.federation import prepare
 from scarlet.experiment.given import NOTHING_GIVEN, Given
+from scarlet.experiment.locked import locked
 from scarlet.experiment.pages import write_page
 from scarlet.experiment.planned import Planned, write_plan, write_summaries
 from scarlet.experiment.round_log import Watcher
@@ -43,13 +44,14 @@ def compare(
     optimizer: MakeOptimizer | None = None,
     schedule: MakeSchedule | None = None,
     out: Path | str | None = None,
+    resume: bool = False,
     watchers: Sequence[Watcher] = (),
     track: str | Sequence[str] = (),
 ) -> list[RunResult]:
     """Run each method under each seed; `methods` are config objects. Ctrl-C ends it with the results so far.
 
-    With `out`, it holds a directory for each run, a summary.json of all and a report.html over all. What else can be
-    given is as in `run`.
+    With `out`, it holds a directory for each run, a summary.json of all and a report.html over all. `resume` goes on
+    with a comparison in `out` that was interrupted. What else can be given is as in `run`.
     """
     given = Given(sites, public, test, model, server_model, classes, augment, scale, optimizer, schedule)
     out = None if out is None else Path(out)
@@ -70,19 +72,33 @@ def compare(
         Planned(f"{name}-seed{seed}", method, replace(config, seed=seed))
         for seed, (method, name) in product(seeds, zip(methods, names, strict=True))
     ]
-    if out is not None:
+    if out is None:
+        return _run_all(planned, None, given, watchers, track)
+    if resume and not (out / PLAN).exists():
+        raise ConfigError(f"out holds no comparison to resume: {out / PLAN} does not exist; leave resume out")
+    if not resume:
         check_free(out)
-        prepare(planned[0].config, given, most)  # a mistake in the options is refused before anything is written
-        write_plan(make(out) / PLAN, planned, given.described())
-    return run_all(planned, out, given, watchers, track)
+    prepare(planned[0].config, given, most)  # a mistake in the options is refused before anything is written
+    with locked(make(out), "out"):
+        if not resume:
+            write_plan(out / PLAN, planned, given.described())
+        return _run_all(planned, out, given, watchers, track)
 
 
 def run_all(
+    planned: Sequence[Planned], out: Path, watchers: Sequence[Watcher] = (), track: str | Sequence[str] = ()
+) -> list[RunResult]:
+    """Go on with what was planned."""
+    with locked(out, "out"):
+        return _run_all(planned, out, NOTHING_GIVEN, watchers, track)
+
+
+def _run_all(
     planned: Sequence[Planned],
     out: Path | None,
-    given: Given = NOTHING_GIVEN,
-    watchers: Sequence[Watcher] = (),
-    track: str | Sequence[str] = (),
+    given: Given,
+    watchers: Sequence[Watcher],
+    track: str | Sequence[str],
 ) -> list[RunResult]:
     """Run what was planned: in `out`, runs that are finished are kept, and one that has begun is resumed."""
     results: list[RunResult] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,17 +16,18 @@ from scarlet.experiment.federation import Federation, some_inputs
 from scarlet.experiment.models import bytes_of
 from scarlet.models.registry import ModelFactory
 from scarlet.protocol.codec_registry import CODECS
-from scarlet.protocol.method import Method
+from scarlet.protocol.method import Everything, Method
 from scarlet.training.tensors import samples
 from scarlet.training.train import Training, evaluate, fit
 from scarlet.transport.client_setup import ClientSetup, client_bytes, clients_in_memory
 
+_MOST_ASKED, _MOST_ROUNDS = 20, 200  # clients and rounds whose messages are played: some seconds
 _PROCESS_BYTES = 300e6  # resident memory of a Python process that has torch loaded
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds and bytes of memory are rough; the bytes on the wire are exact if every client answers.
+    """Seconds and bytes of memory are rough; the bytes on the wire are exact if every client answers, in a short run.
 
     Where labels are entropy coded their bytes depend on what they say, and are counted as if they said nothing.
     """
@@ -34,12 +36,12 @@ class Estimate:
     memory_bytes: float
     uplink_bytes: int
     downlink_bytes: int
-    exact: bool  # the bytes on the wire; otherwise there will be more
+    traffic: Literal["exactly", "at least", "about"]  # what the bytes on the wire are
 
     def __str__(self) -> str:
         return (
             f"about {_duration(self.seconds)}, {self.memory_bytes / 1e9:.1f} GB of memory, "
-            f"{'' if self.exact else 'at least '}"
+            f"{'' if self.traffic == 'exactly' else f'{self.traffic} '}"
             f"{self.uplink_bytes / 1e6:.1f} MB up and {self.downlink_bytes / 1e6:.1f} MB down"
         )
 
@@ -48,14 +50,39 @@ def estimate(method: Method, federation: Federation, setup: ClientSetup) -> Esti
     """Time a few training steps of the real models, and play the protocol's messages without training."""
     config = federation.config
     size = sum(value.numel() for value in federation.weights[federation.server].values())
-    traffic = play(method, federation.agreement, config.rounds, config.codec, federation.participation, model_size=size)
+    up, down, whole = _traffic(method, federation, size)
     return Estimate(
         seconds=_seconds(method, federation, setup),
         memory_bytes=_memory(method, federation, setup),
-        uplink_bytes=int(traffic.uplink.sum()),
-        downlink_bytes=int(traffic.downlink.sum()),
-        exact=not CODECS[config.codec].derives,
+        uplink_bytes=up,
+        downlink_bytes=down,
+        traffic=_kind(method, config.codec, whole=whole),
     )
+
+
+def _kind(method: Method, codec: str, *, whole: bool) -> Literal["exactly", "at least", "about"]:
+    if not isinstance(method.filter, Everything):  # clients send less than they are asked for
+        return "about"
+    if CODECS[codec].derives:
+        return "at least"
+    return "exactly" if whole else "about"
+
+
+def _traffic(method: Method, federation: Federation, model_size: int) -> tuple[int, int, bool]:
+    """Bytes up and down, and whether every message was played: of a large federation or a long run only some are."""
+    agreement, participation, rounds = federation.agreement, federation.participation, federation.config.rounds
+    played, share = agreement, 1.0
+    if _MOST_ASKED < federation.asked < agreement.clients:
+        played = replace(agreement, clients=round(agreement.clients * _MOST_ASKED / federation.asked))
+        share = federation.asked / participation.asked(played.clients)
+    count = min(rounds, _MOST_ROUNDS)
+    found = play(method, played, count, federation.config.codec, participation, model_size=model_size)
+    settled = slice(count // 2, None)
+    up, down = (
+        share * (float(each.sum()) + (rounds - count) * float(each[settled].mean()))
+        for each in (found.uplink, found.downlink)
+    )
+    return round(up), round(down), count == rounds and played is agreement
 
 
 def _seconds(method: Method, federation: Federation, setup: ClientSetup) -> float:

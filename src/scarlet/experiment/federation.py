@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -183,13 +183,14 @@ def prepare(
     counts = np.array([np.bincount(part.labels, minlength=data.classes) for part in data.train], np.int64)
     prepared = Preprocessing(given.augment or made_of.augment, given.scale or scaled)
     kinds, kind_of, found, server = _models(config, given, sites, data, prepared)
+    places = {place for place, _ in kinds}
     data = hold_out(data, config.private_validation, config.seed)
     if method is not None and method.pooled:
         data = data.pooled()
         kinds, kind_of = [(server, prepared)], np.zeros(1, np.int32)
     elif method is not None and method.uplink.sends_parameters:
         check_one_architecture(found)
-    resolved = _resolved(config, given, counts, len(data.public), found, server)
+    resolved = _resolved(config, given, counts, len(data.public), found, server, places)
     workers = worker_count(config.workers, len(data.train), config.device)
     if workers > 1 and (why := _cannot_be_sent(found, kinds, given)):
         print(f"scarlet: running in one process, because {why}", file=sys.stderr)
@@ -262,15 +263,17 @@ def _resolved(
     public_size: int,
     found: Sequence[Architecture],
     server: int,
+    places: Collection[int],
 ) -> Config:
-    """The config with what follows from the data and from what was given."""
+    """The config with what follows from the data and from what was given; `places` are the clients' architectures."""
     clients, own = len(counts), given.sites is not None
-    per_round = config.public_per_round or max(min(2, public_size), round(public_size / 10))
+    per_round = config.public_per_round or max(1, min(2, public_size), round(public_size / 10))
     if public_size:
         check_per_round(per_round, public_size)
     known, names = None if own else paired(config.private), [each.name for each in found]
     public = config.public or (None if known is None else known.public)
     apart = given.server_model is not None or config.server_model is not None
+    own_names = [name for place, name in enumerate(names) if place in places]  # of the clients
     from_names = bool(config.models) and not any(is_from_python(name) for name in names)
     engines = {each.engine.name for each in found}
     return replace(
@@ -282,7 +285,7 @@ def _resolved(
         public_size=public_size or None,
         public_per_round=per_round,
         samples_per_client=round(counts.sum() / clients) or None,  # None: the data is elsewhere
-        model=config.model if from_names else ",".join(names),
+        model=config.model if from_names else ",".join(own_names),
         server_model=names[server] if apart else None,
         engine=engines.pop() if len(engines) == 1 else config.engine,
     )

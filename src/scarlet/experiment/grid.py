@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any, get_type_hints
 
 from scarlet.config import Config
 from scarlet.errors import ConfigError, unknown
-from scarlet.experiment.config_json import from_file
+from scarlet.experiment.config_json import flatten, from_file, identifying
 from scarlet.experiment.planned import Planned
 from scarlet.methods.registry import METHODS, Entry, check_method, entry
 from scarlet.presets import apply
@@ -43,7 +44,21 @@ def grid(table: Mapping[str, object], where: str) -> list[Planned]:
             raise ConfigError(
                 f"{where} has two runs of the name {each.directory}; use values that differ in letters or digits"
             )
+    _check_different(list(found.values()), where)
     return list(found.values())
+
+
+def _check_different(planned: Sequence[Planned], where: str) -> None:
+    """Raise ConfigError where two runs are the same: an axis that does not affect results has one value."""
+    known: dict[str, str] = {}
+    for each in planned:
+        options = json.dumps(identifying(flatten(each.method, each.config)), sort_keys=True)
+        other = known.setdefault(options, each.directory)
+        if other != each.directory:
+            raise ConfigError(
+                f"{where} has the same run twice, as {other} and as {each.directory}; leave out one, or the "
+                "option that does not affect results"
+            )
 
 
 def _planned(point: Mapping[str, Any], listed: Sequence[str], where: str) -> Planned:
@@ -52,7 +67,10 @@ def _planned(point: Mapping[str, Any], listed: Sequence[str], where: str) -> Pla
     given = {
         name: from_file(f"{name} in {where}", hints[name], value) for name, value in point.items() if name in hints
     }
-    config, (own,) = apply(point.get("preset"), given, [method])
+    preset = point.get("preset")
+    if not isinstance(preset, str | None):
+        raise ConfigError(f"preset in {where} must be a name or a list of names, got {preset!r}")
+    config, (own,) = apply(preset, given, [method])
     check_method(method.build(own), config.asked)
     marks = [f"{name.replace('_', '-')}{_text(point[name])}" for name in listed if name in hints or name == "preset"]
     marks = [mark for mark in marks if not mark.startswith("seed")] + [f"seed{point['seed']}"]

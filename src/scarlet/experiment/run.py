@@ -107,6 +107,7 @@ def run_with(
     nonce = directory.nonce() if directory is not None and resume else None
     federation = prepare(config, given, built, terms=json.dumps(described(method)), nonce=nonce or token_hex(8))
     check_method(built, federation.asked)
+    stopping = Stopping.of(config)
     config, flat = federation.config, flatten(method, federation.config) | given.described()
     if directory is not None and resume:
         directory.check_options(identifying(flat))
@@ -115,6 +116,7 @@ def run_with(
     with _one_thread(), ExitStack() as stack:
         if directory is not None:
             stack.enter_context(locked(make_directory(directory.path), "out"))
+            directory.check_begun(resume=resume)
         setup = federation.client_setup(built, make)
         learner = stack.enter_context(_server_model(federation, built))
         wire = codec(config.codec, built, setup.agreement)
@@ -138,15 +140,14 @@ def run_with(
         log = RoundLog(watchers, checkpoints, learner.arrays(), federation.model_of if mixed else None)
         if directory is not None and resume:
             log.records = directory.rewind(server.state.round)
-        stopping = Stopping.of(config)
         digest: str | None = None
         clients: dict[int, Trained] = {}
         states = {} if saved is None else saved.clients()
         try:
             with transport(setup, federation.data, federation.workers, saved=states) as connected:
                 run_rounds(server, connected, learner, log, setup.evaluation, checkpoints, config.deadline, stopping)
-                digest = _digest(learner, connected)
                 clients = _client_models(federation, setup, connected)
+                digest = _digest(learner, connected)  # the last, because it makes a run a finished one
         except KeyboardInterrupt:
             log.write()
         summary = summarise(log.records, digest)

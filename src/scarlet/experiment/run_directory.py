@@ -23,6 +23,7 @@ from scarlet.methods.registry import METHODS
 from scarlet.records import RoundRecord, RunResult
 from scarlet.report.clients import COLUMNS as CLIENT_COLUMNS
 from scarlet.report.clients import read_clients
+from scarlet.whole_file import write_whole
 from scarlet.wire.ledger import COLUMNS, Ledger
 
 if TYPE_CHECKING:  # loading torch would make `scarlet report` slow
@@ -101,6 +102,13 @@ class RunDirectory:
         """What tells this run from others that agree in all else, if it has begun."""
         path = self.path / "agreement.json"
         return str(_read_object(path).get("nonce", "")) if path.exists() else None
+
+    def check_begun(self, *, resume: bool) -> None:
+        """Look again at what is there, now that no other process writes to it; a finished run is not begun again."""
+        if not resume:
+            check_free(self.path)
+        elif finished(self.path) is not None and not (self.path / "checkpoint").exists():
+            raise ConfigError(f"the run in {self.path} is finished already; read it, or choose another out")
 
     def check_options(self, options: Mapping[str, object]) -> None:
         """Raise ConfigError where the run that is continued began with other options."""
@@ -205,10 +213,7 @@ def write_json(path: Path, content: Mapping[str, object]) -> None:
 
 
 def _replace(path: Path, lines: Sequence[str]) -> None:
-    """Change a file as a whole: a process that is killed meanwhile leaves the old one or the new one."""
-    part = path.with_suffix(".part")
-    part.write_text("".join(f"{line}\n" for line in lines))
-    part.replace(path)
+    write_whole(path, "".join(f"{line}\n" for line in lines))
 
 
 def _records(path: Path, lines: Sequence[str]) -> list[RoundRecord]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scarlet.config import Config
+from scarlet.errors import ConfigError
 from scarlet.records import RoundRecord
 
 WINDOW = 10  # evaluations over which a loss is averaged
@@ -27,6 +28,13 @@ class Stopping:
 
     @classmethod
     def of(cls, config: Config) -> Stopping:
+        """The rules that the options name; ConfigError where a run would end before it can be called converged."""
+        evaluations = config.rounds // config.eval_every
+        if config.stop_when == "converged" and evaluations < WINDOW + PATIENCE:
+            raise ConfigError(
+                f"stop_when converged needs {WINDOW + PATIENCE} evaluations or more, and {config.rounds} rounds with "
+                f"eval_every = {config.eval_every} have {evaluations}; raise rounds, or lower eval_every"
+            )
         return cls(config.stop_at_mb, config.stop_at_accuracy, config.stop_at_seconds, config.stop_when == "converged")
 
     def reason(self, records: Sequence[RoundRecord]) -> str | None:

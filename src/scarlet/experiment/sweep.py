@@ -77,9 +77,7 @@ def sweep(
             f"out holds another sweep: {out / PLAN} has the run {min(gone)}, which the grid does not have; choose "
             "another directory"
         )
-    count = process_count(processes, planned)
-    extend_plan(make(out), planned)
-    return run_side_by_side(planned, out, count, watch)
+    return run_side_by_side(planned, make(out), process_count(processes, planned), watch)
 
 
 def extend_plan(out: Path, planned: Sequence[Planned]) -> None:
@@ -99,6 +97,7 @@ def extend_plan(out: Path, planned: Sequence[Planned]) -> None:
 def run_side_by_side(planned: Sequence[Planned], out: Path, count: int, watch: Watch | None = None) -> list[RunResult]:
     """Run what was planned and is not finished, `count` at a time; the results of all runs that have begun."""
     with locked(out, "out"):
+        extend_plan(out, planned)
         runs = [_Run(each, out / each.directory) for each in planned]
         _check_data([run.planned for run in runs if run.progress.state != "finished"])
         page = SweepPage(planned, out)
@@ -164,8 +163,9 @@ class _Run:
     def begin(self, context: Any) -> None:
         self._began, self.progress.state, self.progress.before = time.monotonic(), "running", self.progress.done
         self._reason, tell = context.Pipe(duplex=False)
-        self._process = context.Process(target=_play, args=(self.planned, self.directory, tell))
-        self._process.start()
+        process = context.Process(target=_play, args=(self.planned, self.directory, tell))
+        process.start()
+        self._process = process  # only now: Ctrl-C may come while the first of them loads torch
         tell.close()
 
     def look(self) -> bool:

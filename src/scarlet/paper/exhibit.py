@@ -13,6 +13,7 @@ from scarlet.paper.drawing import save
 from scarlet.paper.runs import Runs, Wanted
 from scarlet.paper.scale import Scale
 from scarlet.paper.verdict import Parts, all_hold, opening
+from scarlet.whole_file import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +73,7 @@ def write(exhibit: Exhibit, scale: Scale, shown: Shown, out: Path) -> None:
     described = {"name": exhibit.name, "title": exhibit.title, "claim": exhibit.claim, "scale": scale.name}
     verdict = {"holds": shown.holds, "parts": dict(shown.parts), "sentence": shown.sentence}
     content = {**described, **verdict, "rows": rows}
-    (out / "data.json").write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
     (out / "sentence.txt").write_text(shown.sentence + "\n")
     save(shown.picture, out / "figure.svg")
     save(shown.picture, out / "figure.png")
+    write_whole(out / "data.json", json.dumps(content, indent=1, allow_nan=False) + "\n")  # the last: the page reads it

@@ -10,7 +10,7 @@ from pathlib import Path
 from scarlet.errors import unknown
 from scarlet.experiment.planned import Planned
 from scarlet.experiment.run_directory import make as make_directory
-from scarlet.experiment.sweep import Watch, extend_plan, process_count, run_side_by_side
+from scarlet.experiment.sweep import Watch, process_count, run_side_by_side
 from scarlet.paper import ablations, calculated, performance, sharpening
 from scarlet.paper.exhibit import Context, Exhibit, Shown, write
 from scarlet.paper.runs import Runs
@@ -80,7 +80,6 @@ def make(
     results = []
     if planned:
         count, directory = process_count(processes, planned), make_directory(out / f"runs-{scale.name}")
-        extend_plan(directory, planned)
         results = run_side_by_side(planned, directory, count, watch)
     context = Context(scale, Runs(result for result in results if not result.interrupted), data_dir)
     made = []

@@ -14,6 +14,7 @@ from scarlet.records import RoundRecord, RunResult
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MEGABYTE = 1e6
+_KEPT = ("server_accuracy", "client_accuracy", "cumulative_bytes")  # what a model and a ledger have after the end too
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def measured(record: RoundRecord, quantity: str) -> float | None:
 
 
 def curve(runs: Sequence[RunResult], quantity: str) -> Curve:
-    """Align the runs by round and average over seeds."""
+    """Align the runs by round and average over seeds; a run that ended early keeps its last values."""
     rounds = sorted({record.round for run in runs for record in run.records})
     value = _aligned(runs, quantity, rounds)
     mean = _mean(value)
@@ -69,6 +70,11 @@ def _aligned(runs: Sequence[RunResult], quantity: str, rounds: Sequence[int]) ->
             found = measured(record, quantity)
             if found is not None:
                 value[row, position[record.round]] = found
+    known = np.isfinite(value)
+    for row, run in enumerate(runs):
+        if not run.interrupted and known[row].any() and quantity in _KEPT:
+            later = np.array(rounds) > run.records[-1].round
+            value[row, later & known.any(axis=0)] = value[row, known[row]][-1]
     return value
 
 

@@ -56,14 +56,25 @@ function renewMap(table, y, x) {
   table.parentElement.hidden = !known.length;
 }
 
+// Options of which not all cells have the same values, so that the cells differ in more than their row and column; a
+// method without the option has none of them.
+function unequal(y, x, rest) {
+  const shown = page.variants.filter((_, i) => isShown(i));
+  const cells = Object.values(Object.groupBy(shown, ({ at }) => `${at[y]} ${at[x]}`));
+  const valuesIn = (cell, axis) => [...new Set(cell.map(({ at }) => at[axis]))].filter((i) => page.axes[axis].values[i] !== "–");
+  return rest.filter((axis) => new Set(cells.map((cell) => valuesIn(cell, axis).sort().join()).filter(Boolean)).size > 1);
+}
+
 // Which options the means are over, and which have one value.
 function saidOf(y, x) {
   const rest = [...page.axes.keys()].filter((axis) => axis !== y && axis !== x);
   const over = rest.filter((axis) => chosen[axis] === null).map((axis) => page.axes[axis].option);
   const held = rest.filter((axis) => chosen[axis] !== null);
   const only = held.map((axis) => `${page.axes[axis].option} = ${page.axes[axis].values[chosen[axis]]}`).join(", ");
-  const means = `Means of the last rounds over ${["seeds", ...over].join(", ")}`;
-  return `${means}${only && `; only ${only}`}. Brighter is higher.`;
+  const means = `Means of the last evaluated rounds over ${["seeds", ...over].join(", ")}`;
+  const apart = unequal(y, x, rest).map((axis) => page.axes[axis].option);
+  const warning = apart.length ? ` Cells differ in ${apart.join(", ")} too: choose a value above to compare like with like.` : "";
+  return `${means}${only && `; only ${only}`}. Brighter is higher.${warning}`;
 }
 
 function renewMaps() {

@@ -13,10 +13,11 @@ from scarlet.records import RunResult
 from scarlet.report.axes import Axis, axes
 from scarlet.report.curves import MEGABYTE
 from scarlet.report.library import LIBRARY, source
-from scarlet.report.page import about, frame, progress, write_whole
+from scarlet.report.page import about, frame, progress
 from scarlet.report.summary import last_rounds
 from scarlet.report.tables import decimal, megabytes
 from scarlet.report.variants import group
+from scarlet.whole_file import write_whole
 
 FINISHED, INTERRUPTED, UNFINISHED, MISSING = "finished", "interrupted", "not finished", "missing"
 

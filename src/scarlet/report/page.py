@@ -9,7 +9,6 @@ from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
 
-from scarlet.errors import ScarletError
 from scarlet.records import LAST_ROUNDS, RunResult
 from scarlet.report.axes import axes
 from scarlet.report.client_figure import client_figure
@@ -25,6 +24,7 @@ from scarlet.report.strokes import Stroke, strokes
 from scarlet.report.summary import summarise
 from scarlet.report.tables import models_table, options_table, sentence, summary_table
 from scarlet.report.variants import Variant, group
+from scarlet.whole_file import write_whole
 
 REFRESH = 30  # seconds after which the page of a run that goes on is read again
 NAMED = 6  # runs that a sentence names
@@ -46,20 +46,6 @@ def write_report(
     """
     link = None if library is None else quote(Path(os.path.relpath(library, path.parent)).as_posix())
     write_whole(path, render(runs, partition_svg=partition_svg, link=link, running=running))
-
-
-def write_whole(path: Path, content: str) -> None:
-    """Write a file so that there is the old one or the new one at any time."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            aside.write_text(content, encoding="utf-8")
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
-    except OSError as error:
-        raise ScarletError(f"cannot write {path} ({error.strerror}); choose another place") from error
 
 
 def render(

@@ -96,7 +96,7 @@ class ClientRunner:
         return {
             number: {name: np.array(array, order="C") for name, array in arrays.items()}
             for number in clients
-            if (arrays := self._clients.arrays(number)) is not None
+            if (arrays := self._clients.arrays(number, keep=True)) is not None
         }
 
     def release(self, clients: Sequence[int]) -> dict[int, dict[str, Array]]:

@@ -64,10 +64,18 @@ class ClientStore(Generic[K]):
         if number in self._scratch and self._in_memory(number) is None and number not in self._coming:
             self._coming = {number: self._scratch.read(number)}
 
-    def arrays(self, number: int) -> Arrays | None:
-        """What a client remembers; None if it was never asked. It need not be in memory, nor does it come there."""
+    def arrays(self, number: int, *, keep: bool = False) -> Arrays | None:
+        """What a client remembers; None if it was never asked. It need not be in memory, nor does it come there.
+
+        `keep` what an earlier run saved of it in memory: what is saved anew may outlive the file that it came from.
+        """
         client = self._in_memory(number)
-        return self._remembered(number) if client is None else client.arrays()
+        if client is not None:
+            return client.arrays()
+        found = self._remembered(number)
+        if keep and found is not None and number not in self._scratch:
+            self._taken_over[number] = found
+        return found
 
     def take_over(self, number: int, arrays: Arrays) -> None:
         """Take over a client that remembers this."""
