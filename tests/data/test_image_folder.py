@@ -135,8 +135,8 @@ def test_the_usual_formats_are_read(suffix: str, tmp_path: Path) -> None:
 
 
 def test_images_are_grey_only_if_all_are(tmp_path: Path) -> None:
-    for name, mode in (("a", "L"), ("b", "1"), ("c", "LA"), ("d", "I;16")):
-        write(tmp_path / name, 2, shade=1, mode=mode)
+    for name, mode, shade in (("a", "L", 1), ("b", "1", 1), ("c", "LA", 1), ("d", "I;16", 40_000)):
+        write(tmp_path / name, 2, shade=shade, mode=mode)
     assert private(tmp_path).train.inputs.shape == (4, 1, 4, 6)
     write(tmp_path / "e", 2)
     assert private(tmp_path).train.inputs.shape == (5, 3, 4, 6)
@@ -145,6 +145,40 @@ def test_images_are_grey_only_if_all_are(tmp_path: Path) -> None:
 def test_sixteen_bit_greys_keep_their_upper_bits(tmp_path: Path) -> None:
     Image.fromarray(np.array([[0, 255, 256, 40_000, 65_535]], np.uint16)).save(tmp_path / "deep.png")
     assert load_public(f"folder:{tmp_path}", NOWHERE, (1, 1, 5)).flatten().tolist() == [0, 0, 1, 156, 255]
+
+
+@pytest.mark.parametrize("largest", [200, 4095])
+def test_fewer_bits_in_a_file_of_sixteen_are_refused_because_they_would_be_black(largest: int, tmp_path: Path) -> None:
+    Image.fromarray(np.array([[0, 7, largest]], np.uint16)).save(tmp_path / "scan.png")
+    with pytest.raises(DataError, match=rf"scan.png has 16-bit pixels of which the largest is {largest}, .* an npz$"):
+        load_public(f"folder:{tmp_path}", NOWHERE, (1, 1, 3))
+
+
+def test_pixels_that_are_no_whole_numbers_are_refused(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[0.1, 0.9]], np.float32)).save(tmp_path / "real.tiff")
+    with pytest.raises(DataError, match="real.tiff has pixels that are no whole numbers"):
+        load_public(f"folder:{tmp_path}", NOWHERE, (1, 1, 2))
+
+
+def test_what_is_transparent_is_white(tmp_path: Path) -> None:
+    ink = np.zeros((1, 3, 4), np.uint8)
+    ink[0, :, 3] = (255, 0, 255)
+    Image.fromarray(ink).save(tmp_path / "ink.png")
+    assert load_public(f"folder:{tmp_path}", NOWHERE, (1, 1, 3)).flatten().tolist() == [0, 255, 0]
+
+
+def test_an_image_is_turned_as_the_camera_was_held(tmp_path: Path) -> None:
+    pixels = np.repeat(np.array([[0, 80], [160, 240], [40, 120]], np.uint8), 8, axis=0).repeat(8, axis=1)  # 24 x 16
+    for part in ("a", "b"):
+        (tmp_path / part).mkdir()
+        for i in range(2):
+            image = Image.fromarray(pixels)
+            exif = image.getexif()
+            exif[0x0112] = 6  # to be turned to the right by 90 degrees
+            image.save(tmp_path / part / f"{i}.png", exif=exif)
+    found = private(tmp_path).train.inputs
+    assert found.shape[1:] == (1, 16, 24)
+    assert np.array_equal(found[0, 0], np.rot90(pixels, -1))
 
 
 def test_sizes_that_differ_name_two_files_and_image_size_mends_it(tmp_path: Path) -> None:

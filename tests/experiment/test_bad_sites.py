@@ -52,6 +52,31 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         ValueError,
         "labels must be from 0 to 2 for 3 classes, got 7 in train of site 'south'",
     ),
+    "labels from 1 on": (
+        {
+            "sites": [
+                replace(each, train=(each.train[0], each.train[1] + 1), test=(each.test[0], each.test[1] + 1))
+                for each in SITES
+            ]
+        },
+        ValueError,
+        "labels must be numbered from 0, got 3 classes from 1 to 3; number them anew, or give classes",
+    ),
+    "codes as labels": (
+        {"sites": site(train=(LABELLED[0], LABELLED[1] * 100))},
+        ValueError,
+        "labels must be numbered from 0, got 5 classes from 0 to 200; number them anew, or give classes",
+    ),
+    "a model that shares its layers with all others": (
+        {"sites": site(model=lambda: nn.Sequential(ONE))},
+        ValueError,
+        "shares weights between two calls; make all its layers within the function",
+    ),
+    "a model that is frozen": (
+        {"sites": site(model=lambda: small().requires_grad_(False))},
+        ValueError,
+        "has no weight that can be trained; set requires_grad of some",
+    ),
     "negative labels": ({"sites": site(train=(LABELLED[0], LABELLED[1] - 1))}, ValueError, "must be 0 or more, got -1"),
     "labels of floats": (
         {"sites": site(train=(LABELLED[0], LABELLED[1] / 2))},

@@ -13,7 +13,7 @@ import numpy as np
 from scarlet.arrays import Inputs
 from scarlet.data.federated import FederatedData
 from scarlet.data.image_folder import class_folders, read_classes
-from scarlet.data.inputs import as_part
+from scarlet.data.inputs import as_part, check_numbered
 from scarlet.data.samples import Labelled, Part, joined
 from scarlet.data.sites import ELSEWHERE, Site
 from scarlet.errors import ConfigError, WrongTypeError
@@ -135,6 +135,9 @@ def _count_classes(parts: dict[str, Part], classes: int | None) -> int:
     """The number of classes, as given or as the labels have it."""
     largest: dict[int, int] = {}  # of each pool of labels
     top, where = -1, ""
+    if classes is None:
+        pools = {id(part.of): part.of.labels for part in parts.values()}
+        check_numbered(pools.values(), "labels", "number them anew, or give classes")
     for name, part in parts.items():
         label = largest.setdefault(id(part.of), int(part.of.labels.max(initial=-1)))
         if label > top:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Pixels: TypeAlias = npt.NDArray[np.uint8]  # [n, C, H, W]
 
 MODES = {1: "L", 3: "RGB"}  # channels -> Pillow's name for them
+_ORIENTATION, _LYING = 0x0112, (5, 6, 7, 8)  # EXIF's tag, and its values for images whose sides are swapped
 _GREY = {"1", "L", "LA", "La", "I", "F"}  # modes without colour; those of 16 bits are I;16, I;16B and so on
 
 
@@ -57,7 +58,8 @@ def own_shapes(paths: Sequence[Path]) -> list[Shape]:
 
     def measure(i: int, image: Image.Image) -> None:
         grey = image.mode in _GREY or image.mode.startswith("I;")
-        found[i] = (1 if grey else 3, image.height, image.width)
+        sides = image.height, image.width
+        found[i] = (1 if grey else 3, *(sides[::-1] if image.getexif().get(_ORIENTATION, 1) in _LYING else sides))
 
     _open_each(paths, measure)
     return found
@@ -74,6 +76,8 @@ def _open_each(paths: Sequence[Path], use: Callable[[int, Image.Image], None]) -
         try:
             with Image.open(paths[i]) as image:
                 use(i, image)
+        except DataError as error:
+            raise DataError(f"{paths[i]} {error}") from None
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             wrong = f"cannot be read as an image ({type(error).__name__})"
             raise DataError(f"{paths[i]} {wrong}; replace or delete the file") from error
@@ -85,16 +89,38 @@ def _open_each(paths: Sequence[Path], use: Callable[[int, Image.Image], None]) -
 
 def _planes(image: Image.Image, shape: Shape) -> Pixels:
     """One Pillow image as u8[C, H, W]."""
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     channels, height, width = shape
     mode = MODES[channels]
+    ImageOps.exif_transpose(image, in_place=True)  # as a camera was held
+    if image.mode == "F":
+        raise DataError(
+            "has pixels that are no whole numbers, and their range is not known; save 8-bit images, or an npz"
+        )
     if image.mode.startswith("I"):
-        # Pillow would clip 16-bit greys at 255, so that nearly all of them are white; the upper 8 bits stay.
-        image = Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
+        image = Image.fromarray(_upper_bits(np.asarray(image)))
+    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        above = image.convert("RGBA")  # what is transparent is white, as on a page
+        image = Image.alpha_composite(Image.new("RGBA", above.size, "white"), above)
     if image.mode != mode:
         image = image.convert(mode)
     if image.size != (width, height):
         image = image.resize((width, height), Image.Resampling.BILINEAR)
     pixels = np.asarray(image, np.uint8)
     return pixels[np.newaxis] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def _upper_bits(pixels: npt.NDArray[np.integer]) -> npt.NDArray[np.uint8]:
+    """The upper 8 of 16 bits; Pillow would clip at 255, so that nearly all greys are white.
+
+    An image of 8 or 12 bits in a file of 16 would be black, so one that uses less than a sixteenth of the range is
+    refused, but for one that is black.
+    """
+    largest = int(pixels.max(initial=0))
+    if 0 < largest < 4096:
+        raise DataError(
+            f"has 16-bit pixels of which the largest is {largest}, so that their range is not known; save 8-bit "
+            "images, or an npz"
+        )
+    return (pixels >> 8).clip(0, 255).astype(np.uint8)

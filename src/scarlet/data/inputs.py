@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -107,6 +107,14 @@ def _columns(data: object, name: str) -> tuple[object, object]:
     return _stacked(inputs, f"inputs of {name}"), _stacked(labels, f"labels of {name}")
 
 
+def check_numbered(labels: Iterable[Integers], name: str, remedy: str) -> None:
+    """Raise ConfigError where labels are codes, or begin at 1: classes that nobody has would cost bytes and weights."""
+    seen = np.unique(np.concatenate([np.unique(each) for each in labels]))
+    if len(seen) and (seen[0] > 0 or 2 * len(seen) < seen[-1] + 1):
+        got = f"{len(seen)} classes from {seen[0]} to {seen[-1]}"
+        raise ConfigError(f"{name} must be numbered from 0, got {got}; {remedy}")
+
+
 def _is_dataset(data: object) -> bool:
     """An array has items and a length, too; a pair is a tuple."""
     return (
@@ -135,6 +143,8 @@ def _values(item: Any) -> Any:
 def _value(value: Any) -> Any:
     """A part of an item as an array: a Pillow image becomes [C, H, W]."""
     if hasattr(value, "getbands"):
+        if value.mode in ("1", "P", "PA"):  # whose numbers are no shades
+            value = value.convert("L" if value.mode == "1" else "RGB")
         pixels = np.asarray(value)
         return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     return _on_cpu(value)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 
 from scarlet.arrays import Array, Inputs
-from scarlet.data.inputs import as_inputs, as_labels
+from scarlet.data.inputs import as_inputs, as_labels, check_numbered
 from scarlet.data.private import PrivateSet
 from scarlet.data.samples import Labelled, fingerprint
 from scarlet.data.source import Counts, Shape, chosen
@@ -58,6 +58,7 @@ class Npz:
         if ours != theirs:
             wrong = f"train_x and test_x must have inputs of one type and shape, got {ours} and {theirs}"
             raise ConfigError(f"{self.path}: {wrong}; save them alike")
+        check_numbered((train.labels, test.labels), f"{self.path}: train_y and test_y", "number them anew")
         classes = int(max(train.labels.max(), test.labels.max())) + 1
         if classes < 2:
             wrong = "train_y and test_y must have 2 classes or more, got the label 0 only"

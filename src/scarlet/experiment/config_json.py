@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -26,10 +26,14 @@ _KINDS = {
 def flatten(method: object, config: Config) -> dict[str, object]:
     """The method's name, its own options and the shared ones."""
     assert is_dataclass(method) and not isinstance(method, type)
-    own = asdict(method)
+    own, name = asdict(method), entry_of(method).name
+    if taken := own.keys() & {each.name for each in fields(config)} - {"uplink_bits", "downlink_bits"}:
+        raise ConfigError(
+            f"{min(taken)} is an option of every run, and of method {name!r} too; rename the method's own"
+        )
     # A shared option that is left open has the method's value.
     shared = {name: value for name, value in asdict(config).items() if value is not None or name not in own}
-    options = {"method": entry_of(method).name, **own, **shared}
+    options = {"method": name, **own, **shared}
     return {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
 
 

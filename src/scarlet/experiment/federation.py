@@ -292,7 +292,13 @@ def _resolved(
 
 
 def _check_augment(augment: Augment | Scale, data: FederatedData) -> None:
-    shape = data.train[0].of.inputs.shape[1:]
+    inputs = data.train[0].of.inputs
+    shape = inputs.shape[1:]
+    if isinstance(augment, Augment) and augment.padding and inputs.dtype != np.uint8 and inputs.min(initial=-1) >= 0:
+        raise ConfigError(
+            "augment pads images with -1, which is black where they go from -1 to 1, and these have no value below 0; "
+            "give bytes, or 2 x - 1"
+        )
     if isinstance(augment, Augment) and (augment.padding or augment.flip) and len(shape) != 3:
         raise ConfigError(f"augment crops and flips images [C, H, W], and the inputs have shape {list(shape)}")
 

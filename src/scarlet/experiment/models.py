@@ -97,6 +97,11 @@ def _check_factory(factory: ModelFactory, whose: str) -> None:
         raise WrongTypeError(f"{whose} must be a torch.nn.Module, got {type(model).__name__}; return the model")
     if model is other:
         raise ConfigError(f"{whose} must be a new one at each call, got the same twice; make it within the function")
+    own = {id(each) for each in (*model.parameters(), *model.buffers())}
+    if any(id(each) in own for each in (*other.parameters(), *other.buffers())):
+        raise ConfigError(f"{whose} shares weights between two calls; make all its layers within the function")
+    if not any(weight.requires_grad for weight in model.parameters()):
+        raise ConfigError(f"{whose} has no weight that can be trained; set requires_grad of some")
     if any(isinstance(weight, UninitializedParameter) for weight in model.parameters()):
         raise ConfigError(f"{whose} has lazy layers, whose weights have no size yet; name the sizes of their inputs")
 
@@ -145,16 +150,20 @@ def _try(factory: ModelFactory, inputs: Tensor, classes: int, whose: str) -> Non
     """Raise ConfigError unless a model of the factory gives scores for a few inputs."""
     with torch.random.fork_rng(devices=[]):
         try:
-            scores = factory().eval()(inputs.clone())
+            model = factory()
+            found = [model.eval()(inputs.clone())]
+            if len(inputs) > 1:  # batch norm does not train on one sample
+                found.append(model.train()(inputs.clone()))
         except Exception as error:  # whatever a model may raise
             shape = list(inputs.shape[1:])
             raise ConfigError(f"{whose} cannot take inputs of shape {shape}: {short(error)}") from error
-    if not isinstance(scores, Tensor) or scores.shape != (len(inputs), classes):
-        got = list(scores.shape[1:]) if isinstance(scores, Tensor) else type(scores).__name__
-        raise ConfigError(
-            f"{whose} must give one score for each of the {classes} classes, got {got} for a sample; "
-            "change its last layer, or classes"
-        )
+    for scores, mode in zip(found, ("", " in training"), strict=False):
+        if not isinstance(scores, Tensor) or scores.shape != (len(inputs), classes):
+            got = list(scores.shape[1:]) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ConfigError(
+                f"{whose} must give one score for each of the {classes} classes, got {got} for a sample{mode}; "
+                "change its last layer, or classes"
+            )
 
 
 @torch.no_grad()

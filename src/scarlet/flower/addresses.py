@@ -59,6 +59,8 @@ def listening(address: Address) -> Address:
     except socket.gaierror:
         raise ConfigError(f"--address {address} has no such host: {address.host}; check the name") from None
     for family, kind, _, _, where in found:
+        if ip_address(where[0]).is_loopback and not address.is_loopback:
+            continue  # many a machine has 127.0.1.1 for its own name, where no site would find it
         try:
             _bind(family, kind, where)
         except OSError as error:

@@ -41,6 +41,7 @@ from scarlet.transport.client_setup import ClientSetup
 from scarlet.transport.envelope import HELLO, REFUSED, ROUND, Ask, Code, Hello, Reply, Values
 from scarlet.transport.flower import RECORD
 from scarlet.transport.transport import Failure
+from scarlet.whole_file import write_whole
 from scarlet.wire import frame
 
 _CLIENT = "client"  # the folder of a state directory that a node keeps its client in
@@ -148,6 +149,7 @@ def _take_part(here: _Here, values: Values) -> Reply:
         federation, setup = _client_setup(here, ask.agreement)
         abstain = federation.config.abstain if ask.known else 0
         with _locked(place):
+            _check_unchanged(place, federation)
             disk = Folder(place.state / _CLIENT)
             runner = ClientRunner(setup, federation.data, {}, disk=disk, abstain=abstain)
             try:
@@ -226,6 +228,16 @@ def _prepared(options: AppOptions, given: Given, agreement: Agreement) -> tuple[
     terms = json.dumps(described(method))
     federation = prepare(config, given, built, terms=terms, nonce=agreement.nonce)
     return federation, federation.client_setup(built, make)
+
+
+def _check_unchanged(place: Place, federation: Federation) -> None:
+    """Refuse data that changed since this site's first part: what was held out for tests would have been trained on."""
+    mark, now = place.state / "data", f"{federation.agreement.digest.hex()} {federation.data.fingerprint}\n"
+    if not (place.state / _CLIENT).is_dir():
+        write_whole(mark, now)
+    elif mark.exists() and mark.read_text() != now:
+        text = "the data of this site has changed since it first took part; restore it, or begin with a new --state"
+        raise Refusal("data cannot be read", text)
 
 
 def _without_metrics(setup: ClientSetup, messages: list[bytes]) -> tuple[bytes, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from scarlet.errors import ConfigError
@@ -134,25 +135,35 @@ def _check_data(joining: Joining) -> None:
     from scarlet.data.samples import fingerprint
     from scarlet.flower.site_data import read_site
 
-    train = read_site(joining.data, _class_names(joining.data)).train
+    kind, _, path = joining.data.partition(":")
+    if kind == "folder" and Path(path).is_dir():
+        _check_images(joining, Path(path))
+        return
+    train = read_site(joining.data, None).train
     print(f"data: {joining.data}, {len(train):,} training samples of {len(set(train.labels.tolist()))} classes")
     if joining.public is not None:
         public = load_public(joining.public, default_data_dir(), train.of.inputs.shape[1:])
         print(f"public: {joining.public}, {len(public):,} samples, fingerprint {fingerprint(public)}")
 
 
-def _class_names(data: str) -> list[str] | None:
-    """The classes of a site's own folder; those of the whole federation are in the app, which the site has not seen."""
+def _check_images(joining: Joining, folder: Path) -> None:
+    """See that every image can be opened; the classes and the size of all images are in the app, as yet unseen."""
     from scarlet.data.image_folder import client_parts
+    from scarlet.data.images import own_shapes
 
-    kind, _, path = data.partition(":")
-    return sorted(client_parts(Path(path)).train) if kind == "folder" and Path(path).is_dir() else None
+    parts = client_parts(folder)
+    train, test = (list(chain(*each.values())) for each in (parts.train, parts.test))
+    own_shapes([*train, *test])
+    print(f"data: {joining.data}, {len(train):,} training images of {len(parts.train)} classes")
+    if joining.public is not None:
+        print(f"public: {joining.public}, read when the app says which size images have")
 
 
 def _check_state(state: Path) -> None:
     probe = state / ".writable"
     try:
         state.mkdir(parents=True, exist_ok=True)
+        state.chmod(0o700)  # a model of private data is there
         probe.touch()
         probe.unlink()
     except OSError as error:

@@ -39,6 +39,12 @@ def register(name: str, title: str, config: type[C], build: Callable[[C], Method
     """Make a method known to the command line, `compare` and `costs` under a name; reports show its title."""
     if not is_dataclass(config):
         raise ConfigError(f"the options of method {name!r} must be a dataclass, got {config!r}")
+    for other in METHODS.values():
+        if other.config is config and other.name != name:
+            raise ConfigError(
+                f"the options of method {name!r} must be a class of its own, and {config.__name__} is that of "
+                f"{other.name!r}; derive a class from it"
+            )
     METHODS[name] = Entry(name, title, config, build)
 
 

@@ -264,9 +264,9 @@ def prepared(inputs: Tensor, training: Training, *, channels_last: bool = False)
     augment = training.augment
     if not isinstance(augment, Augment):
         return Prepared(Batches(inputs, augment), training.scale)
-    plain = not (augment.padding or augment.flip)
+    plain = not (augment.padding or augment.flip) and training.scale is scaled  # one of the user's takes batches
     if plain:
-        inputs = training.scale(inputs if training.scale is scaled else inputs.clone())  # it may write to its input
+        inputs = scaled(inputs)
     images = inputs.dim() == 4
     batches = Views(inputs, augment, channels_last=channels_last) if images else Batches(inputs)
     return Prepared(batches, _unchanged if plain else training.scale)

@@ -196,7 +196,8 @@ class FlowerTransport:
             self._tell(Event(self._round, name, said.client, f"refused: {why}"))
             refusal = self._message(node.node_id, f"query.{REFUSED}", {"reason": why}, _LONGEST)
             self._grid.push_messages([refusal])
-            if not node.name:  # the node that it would replace may be gone in a while
+            held = self._bound.get(said.client)
+            if not node.name or (held is not None and not held.answered):  # who holds the number may give it up
                 self._greeted[node.node_id] = time.monotonic() + _GREET_AGAIN
             return
         for other in [number for number, bound in self._bound.items() if number != said.client and _same(bound, node)]:
