@@ -156,7 +156,7 @@ def test_fewer_bits_in_a_file_of_sixteen_are_refused_because_they_would_be_black
 
 def test_pixels_that_are_no_whole_numbers_are_refused(tmp_path: Path) -> None:
     Image.fromarray(np.array([[0.1, 0.9]], np.float32)).save(tmp_path / "real.tiff")
-    with pytest.raises(DataError, match="real.tiff has pixels that are no whole numbers"):
+    with pytest.raises(DataError, match=r"real\.tiff has pixels that are no whole numbers"):
         load_public(f"folder:{tmp_path}", NOWHERE, (1, 1, 2))
 
 

@@ -16,6 +16,7 @@ import scarlet
 from scarlet.errors import ConfigError, ScarletError
 from scarlet.experiment.given import Given
 from scarlet.flower.site_data import read_site, read_test
+from scarlet.transport import flower
 from tests.flower.in_process import CLASSES, InProcessGrid, Killed, SiteNode, run_config, three_nodes, write_sites
 
 _NOT_OF_THE_METHOD = ("seconds", "uplink_transport_bytes", "downlink_transport_bytes")
@@ -284,6 +285,30 @@ def test_a_state_directory_of_another_experiment_is_refused(folder: Path) -> Non
     assert ("site-0", "cannot take part: state directory cannot be used") in found
 
 
+def test_a_site_whose_data_changed_is_refused_until_they_are_restored(folder: Path) -> None:
+    """What was held out for tests before would be trained on, and nobody would see it."""
+    nodes = three_nodes(folder)
+    grid, whole = InProcessGrid(run_config(folder), nodes), (folder / "0.npz").read_bytes()
+
+    def change(node: SiteNode, number: int) -> None:
+        if number == 3:  # the last message of round 1
+            with np.load(folder / "0.npz") as arrays:
+                np.savez(folder / "0.npz", **{name: each[1:] for name, each in arrays.items()})
+        if number == 6:  # of round 2
+            (folder / "0.npz").write_bytes(whole)
+
+    grid.before = change
+    result = grid.run_here()
+    assert result is not None
+    assert [record.answers for record in result.records] == [3, 2, 3, 3]
+    assert [each["code"] for each in lines(folder / "state-0" / "audit.jsonl")] == [
+        None,
+        "data cannot be read",
+        None,
+        None,
+    ]
+
+
 def test_a_node_that_was_mended_and_restarted_during_a_round_takes_part_in_the_next(folder: Path) -> None:
     nodes = three_nodes(folder)
     nodes[2].node_config["public-path"] = str(folder / "other.npz")
@@ -316,10 +341,14 @@ def test_a_node_that_was_restarted_with_another_public_dataset_is_asked_no_more(
     assert {reason for record in result.records for reason in record.failures} == set()
 
 
-def test_a_number_given_by_mistake_is_free_again_for_the_node_that_it_belongs_to(folder: Path) -> None:
+@pytest.mark.parametrize("online", [False, True], ids=["who comes later", "who was refused meanwhile"])
+def test_a_number_given_by_mistake_is_free_again_for_the_node_that_it_belongs_to(
+    online: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flower, "_GREET_AGAIN", 0.0)
     nodes = three_nodes(folder)
     nodes[0].node_config |= {"client": 1}
-    nodes[1].online = False
+    nodes[1].online = online
     grid = InProcessGrid(run_config(folder, deadline=0.5), nodes)
 
     def correct(node: SiteNode, number: int) -> None:

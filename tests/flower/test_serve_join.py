@@ -10,7 +10,7 @@ import pytest
 from scarlet.cli.main import main
 from scarlet.flower import keys as keys_module
 from scarlet.flower import superlink, version
-from scarlet.flower.addresses import free_port
+from scarlet.flower.addresses import Address, free_port, listening
 from scarlet.flower.keys import make_server_keys, make_site_key
 from scarlet.flower.template import new_app, new_trial
 from tests.flower.commands import APP, processes_of, run, write_data
@@ -165,3 +165,14 @@ class TestMistakes:
     def test_a_command_that_does_not_exist(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert self.refusal(capsys, "sreve").startswith("unknown flower command 'sreve': did you mean 'serve'?")
         assert "see scarlet flower join --help" in self.refusal(capsys, "join", "--clinet", 0)
+
+
+def test_a_name_that_means_loopback_on_this_machine_is_served_where_sites_find_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Debian's installer writes 127.0.1.1 beside the machine's name into /etc/hosts."""
+    port = free_port()
+    own = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", port))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: own)
+    assert listening(Address("fl.example.org", port)) == Address("0.0.0.0", port)
+    assert listening(Address("localhost", port)) == Address("127.0.1.1", port)

@@ -44,5 +44,5 @@ def test_two_methods_cannot_share_their_options_because_these_tell_them_apart() 
 
 def test_an_option_of_every_run_is_not_a_methods_own_because_a_file_of_options_has_it_once() -> None:
     scarlet.register("mine", "Mine", Clashing, build)
-    with pytest.raises(ConfigError, match="^lr is an option of every run, and of method 'mine' too; rename"):
+    with pytest.raises(ConfigError, match=r"^lr is an option of every run, and of method 'mine' too; rename"):
         flatten(Clashing(), scarlet.Config())
