@@ -187,6 +187,17 @@ def test_heat_maps_have_the_means_of_what_is_shown(browser: Browser, sweep: Path
     assert browser.complaints == []
 
 
+def test_heat_maps_say_where_their_cells_differ_in_more_than_row_and_column(browser: Browser, tmp_path: Path) -> None:
+    runs = [each for each in grid(tmp_path) if not (each.config["alpha"] == 1.0 and each.config.get("beta") == 2.0)]
+    write_index(tmp_path, runs)
+    browser.open(tmp_path / "index.html")
+    note = "document.getElementById('heat-mean').textContent"
+    assert browser.evaluate(note).endswith("Cells differ in beta too: choose a value above to compare like with like.")
+    choose(browser, ".filters [data-axis='2']", "0")
+    assert browser.evaluate(note).endswith("Brighter is higher.")
+    assert browser.complaints == []
+
+
 def test_the_legend_hides_a_variant_or_a_method_everywhere(browser: Browser, sweep: Path) -> None:
     browser.open(sweep / "index.html")
     until(browser, DRAWN)
