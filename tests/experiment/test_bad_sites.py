@@ -254,3 +254,17 @@ def test_a_mistake_is_one_line_before_any_training(name: str, tmp_path: Path, mo
     assert isinstance(caught.value, scarlet.ScarletError)
     assert text in str(caught.value) and "\n" not in str(caught.value)
     assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_images_from_0_to_1_are_not_padded_with_minus_1() -> None:
+    images = np.random.default_rng(0).random((12, 1, 8, 8), np.float32)
+    labels = np.arange(12) % 3
+    config = replace(ROWS, model="cnn", rounds=1, public_per_round=4)
+
+    def run_on(x: Any) -> None:
+        sites = [scarlet.Site(train=(x, labels), test=(x, labels)) for _ in range(2)]
+        scarlet.run(scarlet.ScarletConfig(), config, sites=sites, public=x, augment=scarlet.Augment(padding=2))
+
+    with pytest.raises(ValueError, match=r"^augment pads images with -1, .*; give bytes, or scale images of 0 to 1 by"):
+        run_on(images)
+    run_on(2 * images - 1)

@@ -294,10 +294,11 @@ def _resolved(
 def _check_augment(augment: Augment | Scale, data: FederatedData) -> None:
     inputs = data.train[0].of.inputs
     shape = inputs.shape[1:]
-    if isinstance(augment, Augment) and augment.padding and inputs.dtype != np.uint8 and inputs.min(initial=-1) >= 0:
+    padded = isinstance(augment, Augment) and augment.padding and inputs.dtype != np.uint8
+    if padded and len(inputs) and inputs.min() >= 0:
         raise ConfigError(
-            "augment pads images with -1, which is black where they go from -1 to 1, and these have no value below 0; "
-            "give bytes, or 2 x - 1"
+            "augment pads images with -1, the black of images from -1 to 1, and the smallest value of these is "
+            f"{inputs.min():g}; give bytes, or scale images of 0 to 1 by 2 * x - 1"
         )
     if isinstance(augment, Augment) and (augment.padding or augment.flip) and len(shape) != 3:
         raise ConfigError(f"augment crops and flips images [C, H, W], and the inputs have shape {list(shape)}")
