@@ -114,10 +114,10 @@ def run_with(
     if directory is not None:
         watchers = [directory, *watchers]
     with _one_thread(), ExitStack() as stack:
+        setup = federation.client_setup(built, make)  # refuses what an engine cannot train, before anything is written
         if directory is not None:
             stack.enter_context(locked(make_directory(directory.path), "out"))
             directory.check_begun(resume=resume)
-        setup = federation.client_setup(built, make)
         learner = stack.enter_context(_server_model(federation, built))
         wire = codec(config.codec, built, setup.agreement)
         taught = learner if built.server_learns else None
