@@ -60,7 +60,8 @@ function renewMap(table, y, x) {
 // method without the option has none of them.
 function unequal(y, x, rest) {
   const shown = page.variants.filter((_, i) => isShown(i));
-  const cells = Object.values(Object.groupBy(shown, ({ at }) => `${at[y]} ${at[x]}`));
+  const keys = [...new Set(shown.map(({ at }) => `${at[y]} ${at[x]}`))];
+  const cells = keys.map((key) => shown.filter(({ at }) => `${at[y]} ${at[x]}` === key));
   const valuesIn = (cell, axis) => [...new Set(cell.map(({ at }) => at[axis]))].filter((i) => page.axes[axis].values[i] !== "–");
   return rest.filter((axis) => new Set(cells.map((cell) => valuesIn(cell, axis).sort().join()).filter(Boolean)).size > 1);
 }
