@@ -25,7 +25,7 @@ TINY = replace(
 
 @pytest.mark.parametrize("name", [name for name, each in EXHIBITS.items() if not each.wants(SCALES["demo"])])
 def test_what_is_calculated_agrees_with_the_paper(name: str) -> None:
-    found = EXHIBITS[name].show(Context(SCALES["demo"], Runs([]), None))
+    found = EXHIBITS[name].show(Context(SCALES["demo"], Runs(SCALES["demo"], []), None))
     assert found.holds is True, found.sentence
     assert found.rows
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from scarlet.errors import ScarletError
+from scarlet.experiment.config_json import flatten, identifying
 from scarlet.experiment.costs import play
 from scarlet.methods.scarlet import ScarletConfig
 from scarlet.methods.scarlet import scarlet as scarlet_method
@@ -20,7 +21,7 @@ from scarlet.paper.exhibit import Context, Shown, write
 from scarlet.paper.make import EXHIBITS, find, runs_of
 from scarlet.paper.performance import accuracy_within, megabytes_to
 from scarlet.paper.runs import Runs, Wanted
-from scarlet.paper.scale import SCALES
+from scarlet.paper.scale import SCALES, Scale
 from scarlet.paper.verdict import Interval, all_hold, is_more, paired
 from scarlet.protocol.agreement import Agreement
 from scarlet.records import RoundRecord, RunResult
@@ -51,12 +52,12 @@ def invented(wanted: Wanted, seed: int, effect: Effect) -> RunResult:
         )
     title = wanted.method.upper()
     config = {"method": wanted.method, "seed": seed, **wanted.options}
-    return RunResult(wanted.method, title, config, records, {"interrupted": False}, Path(wanted.name(seed)))
+    return RunResult(wanted.method, title, config, records, {"interrupted": False}, Path(wanted.name(DEMO, seed)))
 
 
 def shown(name: str, effect: Effect) -> Shown:
     wanted = EXHIBITS[name].wants(DEMO)
-    runs = Runs(invented(each, seed, effect) for each in wanted for seed in each.seeds)
+    runs = Runs(DEMO, (invented(each, seed, effect) for each in wanted for seed in each.seeds))
     return EXHIBITS[name].show(Context(DEMO, runs, None))
 
 
@@ -121,9 +122,16 @@ def test_seeds_that_contradict_each_other_leave_a_claim_open() -> None:
             Context(
                 DEMO,
                 Runs(
-                    invented(each, seed, lambda one, seed=seed: (values[ahead(one)][seed], as_the_paper_says(one)[1]))  # type: ignore[misc]
-                    for each in wanted
-                    for seed in each.seeds
+                    DEMO,
+                    (
+                        invented(
+                            each,
+                            seed,
+                            lambda one, seed=seed: (values[ahead(one)][seed], as_the_paper_says(one)[1]),  # type: ignore[misc]
+                        )
+                        for each in wanted
+                        for seed in each.seeds
+                    ),
                 ),
                 None,
             )
@@ -150,12 +158,19 @@ def test_a_cache_of_demo_and_of_small_saves_what_its_claims_say_whatever_is_lear
         assert spent(scale.others_duration, rounds) < 0.6 * spent(0, rounds)
 
 
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+def test_figures_that_need_the_same_run_share_it(scale: Scale) -> None:
+    planned = runs_of(list(EXHIBITS.values()), scale, None)
+    options = [json.dumps(identifying(flatten(each.method, each.config)), sort_keys=True) for each in planned]
+    assert len(set(options)) == len(planned)
+
+
 def test_a_best_beta_that_does_not_fall_is_not_the_claim() -> None:
     same = shown(
         "alpha-beta",
         lambda wanted: (0.5 + 0.05 * (0 if wanted.options["beta"] == "auto" else wanted.options["beta"]), 4.0),
     )
-    assert same.holds is False and same.parts["1 at alpha = 0.3"] is False
+    assert same.holds is False and same.parts["1 at alpha = 1"] is False
 
 
 def test_a_run_that_its_validation_losses_would_not_end_does_not_bear_out_the_claim() -> None:
@@ -165,13 +180,13 @@ def test_a_run_that_its_validation_losses_would_not_end_does_not_bear_out_the_cl
         replace(run, records=[replace(each, public_validation_loss=0.5 ** (each.round / 20)) for each in run.records])
         for run in found
     ]
-    shown_ = EXHIBITS["validation"].show(Context(DEMO, Runs(falling), None))
+    shown_ = EXHIBITS["validation"].show(Context(DEMO, Runs(DEMO, falling), None))
     assert shown_.holds is False and "not within 300 rounds" in shown_.sentence
 
 
 def test_traffic_to_an_accuracy_is_that_of_a_mean_and_not_of_one_lucky_round() -> None:
     values = [0.1] * 5 + [0.9] + [0.1] * 14 + [0.5] * 20
-    run = invented(Wanted("scarlet", [0], {"rounds": 40}), 0, lambda wanted: (0.5, 40.0))
+    run = invented(Wanted("scarlet", [0], {"alpha": 0.3, "rounds": 40}), 0, lambda wanted: (0.5, 40.0))
     run = replace(
         run, records=[replace(each, server_accuracy=value) for each, value in zip(run.records, values, strict=True)]
     )

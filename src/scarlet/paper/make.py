@@ -58,7 +58,7 @@ def runs_of(exhibits: Sequence[Exhibit], scale: Scale, data_dir: Path | None) ->
 
 def seconds(exhibits: Sequence[Exhibit], scale: Scale, processes: int) -> float:
     """How long it takes to make some figures, roughly: their runs are counted, not tried."""
-    rounds = sum(each.config.rounds for each in runs_of(exhibits, scale, None))
+    rounds = sum(each.config.rounds * each.config.participation for each in runs_of(exhibits, scale, None))
     return scale.round_seconds * rounds / processes + sum(each.seconds for each in exhibits)
 
 
@@ -81,7 +81,7 @@ def make(
     if planned:
         count, directory = process_count(processes, planned), make_directory(out / f"runs-{scale.name}")
         results = run_side_by_side(planned, directory, count, watch)
-    context = Context(scale, Runs(result for result in results if not result.interrupted), data_dir)
+    context = Context(scale, Runs(scale, (result for result in results if not result.interrupted)), data_dir)
     made = []
     for exhibit in exhibits:
         if not context.runs.lacks(exhibit.wants(scale)):
