@@ -10,7 +10,7 @@ import pytest
 
 from scarlet.cli import main
 from scarlet.paper.exhibit import Context
-from scarlet.paper.make import EXHIBITS, make
+from scarlet.paper.make import EXHIBITS, make, runs_of
 from scarlet.paper.runs import Runs
 from scarlet.paper.scale import SCALES
 from tests.e2e.test_sweep import TINY as SMALL
@@ -38,7 +38,9 @@ def test_figures_share_their_runs_and_the_same_command_repeats_none(tmp_path: Pa
 
     both = make([EXHIBITS["centralized"], EXHIBITS["beta"]], TINY, tmp_path)
     later = {path.parent.name: path.stat().st_mtime_ns for path in tmp_path.glob("runs-demo/*/metrics.jsonl")}
-    assert runs.items() < later.items() and len(later) == 2 + 20  # of 20 runs two were there
+    assert runs.items() < later.items() and len(later) == len(runs) - 2 + len(
+        runs_of([EXHIBITS["beta"]], TINY, None)
+    )  # of its runs two were there
     assert both[0].shown.rows == first.shown.rows
     page = (tmp_path / "results.md").read_text()
     assert all(f"]({each.exhibit.name}/figure.svg)" in page and each.shown.sentence in page for each in both)
