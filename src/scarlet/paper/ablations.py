@@ -17,7 +17,7 @@ from scarlet.records import LAST_ROUNDS, RoundRecord
 
 
 def _durations(scale: Scale) -> dict[tuple[str, int], Wanted]:
-    """By the rule of expiry and D; without a cache there is no rule, and refreshed labels matter where D is long."""
+    """By the rule of expiry and D; without a cache there is no rule, and a D that does no harm needs no other."""
     shared = {**REFERENCE, "rounds": scale.duration_rounds}
     return {
         (mode, each): scarlet(
@@ -30,7 +30,7 @@ def _durations(scale: Scale) -> dict[tuple[str, int], Wanted]:
         )
         for mode in ("delete", "refresh")
         for each in scale.durations
-        if mode == "delete" or each == 0 or each >= scale.moderate_duration
+        if mode == "delete" or each == 0 or each > scale.moderate_duration
     }
 
 
@@ -59,9 +59,8 @@ def _duration(context: Context) -> Shown:
     longest, middle = scale.durations[-1], scale.moderate_duration
     without = runs.score(wanted["delete", 0], server)
     loss = {
-        (mode, each): paired(runs.score(wanted[mode, each], server), without)
-        for mode in ("delete", "refresh")
-        for each in (middle, longest)
+        key: paired(runs.score(wanted[key], server), without)
+        for key in (("delete", middle), ("delete", longest), ("refresh", longest))
     }
     spent = {each: runs.score(wanted["delete", each], megabytes) for each in (0, middle)}
     saved = 1 - ratio(spent[middle], spent[0]).mean
