@@ -152,7 +152,7 @@ def test_a_mistake_is_named(options: dict[str, object], complaint: str) -> None:
 
 def test_a_run_that_is_too_short_to_converge_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     config = scarlet.Config(rounds=100, eval_every=5, stop_when="converged", public_validation=0.1)
-    complaint = "^stop_when converged needs 30 evaluations or more, and 100 rounds with eval_every = 5 have 20; raise"
+    complaint = "^stop_when converged needs 40 evaluations or more, and 100 rounds with eval_every = 5 have 20; raise"
     with pytest.raises(ConfigError, match=complaint):
         scarlet.run(METHOD, config, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

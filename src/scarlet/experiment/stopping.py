@@ -13,7 +13,7 @@ from scarlet.errors import ConfigError
 from scarlet.records import RoundRecord
 
 WINDOW = 10  # evaluations over which a loss is averaged
-PATIENCE = 20  # evaluations in which the mean must fall to the next lower level
+PATIENCE = 30  # evaluations in which the mean must fall to the next lower level
 LEAST_FALL = 0.02  # of the mean, which counts as a fall
 
 
