@@ -43,7 +43,13 @@ def test_figures_share_their_runs_and_the_same_command_repeats_none(tmp_path: Pa
     )  # of its runs two were there
     assert both[0].shown.rows == first.shown.rows
     page = (tmp_path / "results.md").read_text()
-    assert all(f"]({each.exhibit.name}/figure.svg)" in page and each.shown.sentence in page for each in both)
+    assert all(f"]({each.exhibit.name}/figure.svg)" in page and each.shown.found in page for each in both)
+    says = {True: "yes", False: "no", None: "cannot tell"}
+    rows = [
+        f"[{each.exhibit.title}](#" in line and line.endswith(f"| {says[each.shown.holds]} |")
+        for line, each in zip(page.splitlines()[4:6], both, strict=True)
+    ]
+    assert all(rows)
 
 
 def test_a_figure_whose_run_fails_is_left_out_and_the_others_are_made(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from scarlet.experiment.run_directory import make as make_directory
 from scarlet.experiment.sweep import Watch, process_count, run_side_by_side
 from scarlet.paper import ablations, calculated, performance, sharpening
 from scarlet.paper.exhibit import Context, Exhibit, Shown, write
+from scarlet.paper.gallery import gallery
 from scarlet.paper.runs import Runs
 from scarlet.paper.scale import Scale
 
@@ -94,17 +94,5 @@ def make(
 
 def write_gallery(out: Path) -> None:
     """A page with the picture and the sentence of every figure that is in the directory."""
-    lines = ["# What the paper claims, and what these runs show", ""]
-    for name, exhibit in EXHIBITS.items():
-        data = out / name / "data.json"
-        if data.exists():
-            found = json.loads(data.read_text())
-            lines += [
-                f"## {exhibit.title}",
-                "",
-                f"![{exhibit.title}]({name}/figure.svg)",
-                "",
-                f"*{exhibit.claim}* **{found['sentence']}** (`scarlet paper {name} --scale {found['scale']}`)",
-                "",
-            ]
-    (out / GALLERY).write_text("\n".join(lines))
+    page = gallery(EXHIBITS, [out], lambda made, found: f"{made.name}/figure.svg")
+    (out / GALLERY).write_text(f"# What the paper claims, and what these runs show\n\n{page}")

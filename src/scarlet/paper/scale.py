@@ -68,13 +68,13 @@ _EMBEDDED = Scale(
     others_duration=25,
     participation=(0.2, 0.5, 1.0),
     seeds=(0, 1, 2),
-    fewer_seeds=(0, 1),
+    fewer_seeds=(0, 1, 2),
     round_seconds=0.9,
     validation_rounds=300,
     compared=(0.1, 0.3),
     duration_alpha=0.1,
     duration_rounds=120,
-    duration_seeds=(0, 1),
+    duration_seeds=(0, 1, 2),
 )
 _SMALL = Scale(
     name="small",

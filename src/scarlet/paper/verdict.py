@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 from scipy.stats import t as student
 
 HOLDS, FAILS, UNCLEAR = "The claim holds", "The claim does not hold", "These data cannot tell"
+VERDICTS = {True: "yes", False: "no", None: "cannot tell"}
 POINT = 0.01  # of accuracy
 Parts = Mapping[str, bool | None]  # the parts of a claim by name: holds, does not hold, or None: the data cannot tell
 
