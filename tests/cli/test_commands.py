@@ -179,10 +179,11 @@ def test_run_says_before_the_first_round_what_it_will_take_and_in_the_end_what_c
     called = call("run", "dsfl", *TINY, "--out", "run")
     said = called.out.splitlines()
     assert called.code == 0
-    assert said[0].startswith("DS-FL, seed 0, 2 rounds: about ")
-    assert "GB of memory" in said[0] and "MB up and" in said[0] and said[0].endswith("MB down")
-    assert said[1].startswith("engine: contiguous (")
-    assert "round 1/2" in said[2] and "round 2/2" in said[3]
+    assert said[0] == "directory: run (if it is interrupted: scarlet resume run)"
+    assert said[1].startswith("DS-FL, seed 0, 2 rounds: about ")
+    assert "GB of memory" in said[1] and "MB up and" in said[1] and said[1].endswith("MB down")
+    assert said[2].startswith("engine: contiguous (")
+    assert "round 1/2" in said[3] and "round 2/2" in said[4]
     assert said[-1] == f"report: {Path('run') / 'report.html'}"
 
 

@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
         as_json = bool(given.get("json"))
         with (
             new_directory(given.get("out"), "compare") as out,
-            Display(len(seeds) * len(methods), quiet=as_json) as display,
+            Display(len(seeds) * len(methods), out, quiet=as_json) as display,
         ):
             track = given.get("track", ())
             results = compare(methods, config, seeds=seeds, out=out, watchers=[display], track=track)

@@ -26,9 +26,9 @@ from scarlet.wire.ledger import Ledger
 class Display(ExitStack):
     """A live table on a terminal, with a row for each run; a line every tenth of a run elsewhere."""
 
-    def __init__(self, runs: int, *, quiet: bool = False) -> None:
+    def __init__(self, runs: int, out: Path, *, quiet: bool = False) -> None:
         super().__init__()
-        self._runs = runs
+        self._runs, self._out = runs, out
         self._console = console(quiet=quiet)
         live = Live(console=self._console, refresh_per_second=4)
         self._live = self.enter_context(live) if self._console.is_terminal else None
@@ -37,6 +37,8 @@ class Display(ExitStack):
 
     def start(self, config: Mapping[str, object], federation: Federation, expected: Estimate) -> None:
         title, seed, rounds = METHODS[str(config["method"])].title, federation.config.seed, federation.config.rounds
+        if self._row is None:
+            self._print(f"directory: {self._out} (if it is interrupted: scarlet resume {self._out})")
         self._row = _Row(title, seed, rounds)
         self._print(f"{title}, seed {seed}, {rounds} rounds: {expected}")
         for each in federation.architectures:

@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     if (path / PLAN).exists():
         planned = read_plan(path / PLAN, changed)
         check_machine(planned[0].config)
-        with Display(len(planned), quiet=as_json) as display:
+        with Display(len(planned), path, quiet=as_json) as display:
             results = run_all(planned, path, watchers=[display], track=track)
     elif (path / sweep.PLAN).exists():
         planned = read_plan(path / sweep.PLAN, changed)
@@ -64,6 +64,6 @@ def main(argv: Sequence[str]) -> int:
     else:
         method, config = unflatten({**table_in(path / "config.json"), **changed}, str(path / "config.json"))
         check_machine(config)
-        with Display(1, quiet=as_json) as display:
+        with Display(1, path, quiet=as_json) as display:
             results = [run(method, config, out=path, resume=True, watchers=[display], track=track)]
     return show_results(results, path, as_json=as_json)

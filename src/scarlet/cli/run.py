@@ -28,6 +28,6 @@ def main(argv: Sequence[str]) -> int:
         from scarlet.experiment.run import run
 
         as_json = bool(given.get("json"))
-        with new_directory(given.get("out"), chosen[0].name) as out, Display(1, quiet=as_json) as display:
+        with new_directory(given.get("out"), chosen[0].name) as out, Display(1, out, quiet=as_json) as display:
             result = run(method, config, out=out, watchers=[display], track=given.get("track", ()))
     return show_results([result], out, as_json=as_json, single=True)

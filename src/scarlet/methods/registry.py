@@ -36,7 +36,7 @@ METHODS: dict[str, Entry[Any]] = {}
 
 
 def register(name: str, title: str, config: type[C], build: Callable[[C], Method]) -> None:
-    """Make a method known to the command line, `compare` and `costs` under a name; reports show its title."""
+    """Make a method known under a name, to the commands too if they import its module; reports show its title."""
     if not is_dataclass(config):
         raise ConfigError(f"the options of method {name!r} must be a dataclass, got {config!r}")
     for other in METHODS.values():

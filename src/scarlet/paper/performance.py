@@ -212,7 +212,11 @@ def _cache_others(context: Context) -> Shown:
         rows.append({"method": method, "saved": 1 - share.mean, **changes, "seeds": change.count})
         title = title_of(method)
         parts |= {f"bytes of {title}": share.mean <= 2 / 3, f"accuracy of {title}": is_more(change, than=-POINT)}
-        said.append(f"{title} saves {1 - share.mean:.0%} of its bytes, and its server changes by {change.points()}")
+        before = mean(runs.score(plain, server))
+        said.append(
+            f"{title} saves {1 - share.mean:.0%} of its bytes, and its server ({before:.3f} without it) changes by "
+            f"{change.points()}"
+        )
     shared = " (COMET is client-assigned with and without it: what is cached is the same for all)"
     return Shown(rows, figure, parts, f"with a cache of D = {scale.others_duration} " + "; ".join(said) + shared)
 

@@ -15,7 +15,7 @@ from scarlet.protocol.aggregation import Aggregate, Aggregation
 
 Average = Annotated[
     Literal["mean", "median", "trimmed"],
-    Doc("aggregate of the clients' soft-labels; median and trimmed are robust against false ones"),
+    Doc("aggregate of the clients' soft-labels; median and trimmed limit what single false answers can do"),
 ]
 Trim = Annotated[float, Doc("with --average trimmed: fraction of the answers that is discarded at each end, per class")]
 
