@@ -17,7 +17,7 @@ from scarlet.records import LAST_ROUNDS, RoundRecord
 
 
 def _durations(scale: Scale) -> dict[tuple[str, int], Wanted]:
-    """By the rule of expiry and D; without a cache there is no rule, and a D that does no harm needs no other."""
+    """By the rule of expiry and D; without a cache there is no rule. Does refreshing mend what a very long D costs?"""
     shared = {**REFERENCE, "rounds": scale.duration_rounds}
     return {
         (mode, each): scarlet(
@@ -30,7 +30,7 @@ def _durations(scale: Scale) -> dict[tuple[str, int], Wanted]:
         )
         for mode in ("delete", "refresh")
         for each in scale.durations
-        if mode == "delete" or each == 0 or each > scale.moderate_duration
+        if mode == "delete" or each in (0, scale.durations[-1])
     }
 
 
