@@ -107,17 +107,17 @@ def _heat_maps(context: Context, alphas: Sequence[float]) -> tuple[Figure, list[
     return figure, rows, {alpha: _best(context, alpha) for alpha in alphas}
 
 
-def _best(context: Context, alpha: float) -> float:
-    """The fixed beta of the best server."""
+def _best(context: Context, alpha: float, *, but: float | None = None) -> float:
+    """The fixed beta of the best server, one of them left out."""
     wanted = _betas(context.scale, alpha)
-    return max(context.scale.betas, key=lambda beta: mean(context.runs.score(wanted[beta], server)))
+    tried = [beta for beta in context.scale.betas if beta != but]
+    return max(tried, key=lambda beta: mean(context.runs.score(wanted[beta], server)))
 
 
-def _behind(context: Context, alpha: float, beta: float | str) -> Interval:
-    """How far a beta is from the best fixed one."""
-    wanted = _betas(context.scale, alpha)
-    own, best = wanted[beta], wanted[_best(context, alpha)]
-    return paired(context.runs.score(own, server), context.runs.score(best, server))
+def _apart(context: Context, alpha: float, beta: float | str, other: float) -> Interval:
+    """How far the server with one beta is above that with another."""
+    wanted, score = _betas(context.scale, alpha), context.runs.score
+    return paired(score(wanted[beta], server), score(wanted[other], server))
 
 
 def _gains(context: Context, alpha: float) -> bool | None:
@@ -143,7 +143,7 @@ def _alpha_beta(context: Context) -> Shown:
         f"1 at alpha = {last:g}": _needs_none(context, last),
     }
     said = ", ".join(
-        f"{best[alpha]:g} at alpha = {alpha:g} (auto is {_behind(context, alpha, AUTO).beside('it')})"
+        f"{best[alpha]:g} at alpha = {alpha:g} (auto is {_apart(context, alpha, AUTO, best[alpha]).beside('it')})"
         for alpha in alphas
     )
     return Shown(rows, figure, parts, f"the fixed beta with the best server is {said}")
@@ -151,12 +151,12 @@ def _alpha_beta(context: Context) -> Shown:
 
 def _near_iid(context: Context) -> Shown:
     figure, rows, best = _heat_maps(context, context.scale.near_iid)
-    behind = {alpha: _behind(context, alpha, 1.0) for alpha in best}
+    second = {alpha: _best(context, alpha, but=1.0) for alpha in best}
     parts = {f"alpha = {alpha:g}": _needs_none(context, alpha) for alpha in best if alpha >= 1}
     said = [
         f"at alpha = {alpha:g} beta = 1 is "
-        + ("the best" if best[alpha] == 1 else each.beside(f"the best, {best[alpha]:g}"))
-        for alpha, each in behind.items()
+        + _apart(context, alpha, 1.0, other).beside(f"the best of the others, {other:g}")
+        for alpha, other in second.items()
     ]
     return Shown(rows, figure, parts, "for the server, " + "; ".join(said))
 
