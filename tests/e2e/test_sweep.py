@@ -154,4 +154,4 @@ def test_data_that_are_missing_are_named_once_before_any_run_begins(tmp_path: Pa
     table = {**TINY, "private": "cifar10", "public": "cifar100", "data_dir": str(tmp_path)}
     with pytest.raises(DataError, match=r"^cifar10 is not under .*; run 'scarlet data get cifar10'"):
         sweep(table, out=tmp_path / "out")
-    assert not list((tmp_path / "out").glob("*/config.json"))
+    assert not (tmp_path / "out").exists()

@@ -5,6 +5,7 @@ from statistics import mean, stdev
 
 import pytest
 
+from scarlet import records
 from scarlet.config import NOT_IDENTIFYING
 from scarlet.errors import DataError
 from scarlet.report.summary import Estimate, summarise
@@ -67,11 +68,12 @@ def test_a_run_without_a_round_has_no_numbers_rather_than_zeros() -> None:
     assert (row.megabytes, row.seconds, row.hit_ratio, row.client_accuracy) == (None, None, None, None)
 
 
-def test_missing_hit_ratios_are_left_out_of_the_mean() -> None:
-    record = dataclasses.replace(
-        run("scarlet", 0, []), records=[line(1, cache_hit_ratio=None), line(2, cache_hit_ratio=0.8)]
-    )
-    assert summarise(group([record])).rows[0].hit_ratio == 0.8
+def test_the_hit_ratio_is_that_of_the_last_rounds_in_which_it_is_known_as_in_summary_json() -> None:
+    known = [line(round, cache_hit_ratio=0.0 if round < 3 else 0.8) for round in range(1, 13)]
+    record = dataclasses.replace(run("scarlet", 0, []), records=[*known, line(13, cache_hit_ratio=None)])
+    (row,) = summarise(group([record])).rows
+    assert row.hit_ratio == pytest.approx(0.8)
+    assert row.hit_ratio == records.summarise(record.records, None)["cache_hit_ratio"]
 
 
 def test_runs_of_a_method_under_other_options_are_not_averaged_and_are_named_apart() -> None:

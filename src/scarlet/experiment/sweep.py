@@ -77,7 +77,7 @@ def sweep(
             f"out holds another sweep: {out / PLAN} has the run {min(gone)}, which the grid does not have; choose "
             "another directory"
         )
-    return run_side_by_side(planned, make(out), process_count(processes, planned), watch)
+    return run_side_by_side(planned, out, process_count(processes, planned), watch)
 
 
 def extend_plan(out: Path, planned: Sequence[Planned]) -> None:
@@ -96,10 +96,10 @@ def extend_plan(out: Path, planned: Sequence[Planned]) -> None:
 
 def run_side_by_side(planned: Sequence[Planned], out: Path, count: int, watch: Watch | None = None) -> list[RunResult]:
     """Run what was planned and is not finished, `count` at a time; the results of all runs that have begun."""
-    with locked(out, "out"):
+    _check_data([each for each in planned if finished(out / each.directory) is None])
+    with locked(make(out), "out"):
         extend_plan(out, planned)
         runs = [_Run(each, out / each.directory) for each in planned]
-        _check_data([run.planned for run in runs if run.progress.state != "finished"])
         page = SweepPage(planned, out)
 
         def look(progress: Sequence[Progress], count: int) -> None:

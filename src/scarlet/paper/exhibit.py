@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scarlet.experiment.run_directory import make
 from scarlet.paper.drawing import save
 from scarlet.paper.runs import Runs, Wanted
 from scarlet.paper.scale import Scale
@@ -63,7 +64,7 @@ class Exhibit:
 
 def write(exhibit: Exhibit, scale: Scale, shown: Shown, out: Path) -> None:
     """Leave data.csv, data.json, sentence.txt, figure.svg and figure.png in a directory."""
-    out.mkdir(parents=True, exist_ok=True)
+    make(out)
     rows = [{name: None if value != value else value for name, value in row.items()} for row in shown.rows]  # no NaN
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with (out / "data.csv").open("w", newline="") as file:

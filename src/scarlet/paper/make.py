@@ -76,11 +76,9 @@ def make(
     A figure whose runs failed or were interrupted is left out.
     """
     planned = runs_of(exhibits, scale, data_dir)
-    make_directory(out)
     results = []
     if planned:
-        count, directory = process_count(processes, planned), make_directory(out / f"runs-{scale.name}")
-        results = run_side_by_side(planned, directory, count, watch)
+        results = run_side_by_side(planned, out / f"runs-{scale.name}", process_count(processes, planned), watch)
     context = Context(scale, Runs(scale, (result for result in results if not result.interrupted)), data_dir)
     made = []
     for exhibit in exhibits:
@@ -88,7 +86,7 @@ def make(
             shown = exhibit.show(context)
             write(exhibit, scale, shown, out / exhibit.name)
             made.append(Made(exhibit, shown, out / exhibit.name))
-    write_gallery(out)
+    write_gallery(make_directory(out))
     return made
 
 

@@ -147,8 +147,8 @@ def _how_to_read(target: float | None, count: Count) -> str:
     if target is not None:
         reached = f"{target:.2f} is the largest multiple of 0.05 that every server model reaches in its mean curve"
     return (
-        f"Accuracy is the mean of the last {LAST_ROUNDS} evaluated rounds, ± one standard deviation over "
-        "seeds. All other numbers are means over seeds. "
+        f"Accuracies and the hit ratio are means of the last {LAST_ROUNDS} rounds in which they were measured, all "
+        "other numbers are of the whole run; both are averaged over seeds, and ± is one standard deviation over them. "
         f"MB are 10<sup>6</sup> {count.caption}, of all clients; {reached}."
     )
 

@@ -112,7 +112,7 @@ def _row(variant: Variant, target: float | None) -> Row:
         megabytes_down=mean(lambda run: _total(run, "downlink_bytes", MEGABYTE)),
         megabytes=mean(_megabytes),
         megabytes_to_target=None if target is None else _megabytes_to(variant, target),
-        hit_ratio=mean(lambda run: _mean(_values(run, "cache_hit_ratio"))),
+        hit_ratio=mean(lambda run: last_rounds(run, "cache_hit_ratio")),
         seconds=mean(lambda run: _total(run, "seconds")),
     )
 
