@@ -376,6 +376,7 @@ def test_an_output_directory_that_is_a_file_is_refused(mistake: Mistake, tmp_pat
         ("bool.toml", "alpha = true", "alpha in bool.toml must be a number, got True"),
         ("choice.toml", 'on-expiry = "keep"', "on_expiry in choice.toml must be delete or refresh, got 'keep'"),
         ("range.toml", "rounds = 0", "rounds must be 1 or more, got 0"),
+        ("twice.toml", "local-epochs = 1\nlocal_epochs = 2", "local_epochs in twice.toml is there twice, with - and"),
         ("method.toml", "temperature = 0.1", "temperature in method.toml is for dsfl, and not for scarlet"),
     ],
 )
@@ -429,6 +430,12 @@ def test_more_workers_than_the_machine_can_run_are_refused_by_resume(mistake: Mi
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text('{"method": "dsfl", "private": "cifar10"}')
     assert "got 999; use fewer" in mistake("resume", "run", "--workers", "999")
+
+
+def test_a_tracker_for_a_sweep_that_is_resumed_is_refused(mistake: Mistake, tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text('{"runs": [{"directory": "a", "method": "dsfl"}]}')
+    complaint = mistake("resume", ".", "--track", "tensorboard")
+    assert complaint == "track is for runs and comparisons, and . is a sweep; leave --track out"
 
 
 def test_the_engine_that_was_removed_is_refused_with_the_remedy(mistake: Mistake) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import scarlet
-from scarlet.errors import ConfigError, DataError
+from scarlet.errors import ConfigError, DataError, ScarletError
 from scarlet.experiment.sweep import Progress, sweep
 
 pytestmark = pytest.mark.xdist_group("sweep")
@@ -147,7 +147,45 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     assert last["dsfl-lr0.1-seed0"].state == "finished"
     assert last["dsfl-lr1e+30-seed0"].state == "failed" and "smaller lr" in last["dsfl-lr1e+30-seed0"].reason
     assert [result.interrupted for result in results] == [False, True]
-    assert "2 runs: 1 finished, 1 not finished." in (tmp_path / "out" / "index.html").read_text()
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "2 runs: 1 finished, 1 failed." in page and "failed: round 1 failed 10 times" in page
+    with pytest.raises(
+        ScarletError, match=r"^1 of 2 runs failed, and the others are in .*: dsfl-lr1e\+30-seed0: round 1"
+    ):
+        sweep(table, out=tmp_path / "out", processes=2)
+    # A value that cannot be used can be replaced, because no round would be lost.
+    mended = sweep({**table, "lr": [0.1, 0.2]}, out=tmp_path / "out", processes=2)
+    assert [result.interrupted for result in mended] == [False, False]
+
+
+def test_what_cannot_be_run_is_said_before_any_run_begins(tmp_path: Path) -> None:
+    for wrong, complaint in (
+        ({"samples_per_client": [30, 100_000]}, r"^samples_per_client "),
+        ({"model": ["cnn", "nope"]}, r"^unknown model 'nope'"),
+        ({"public_per_round": [20, 100_000]}, r"^public_per_round "),
+        ({"device": "cuda:7"}, r"^device 'cuda:7' cannot be used"),
+        ({"stop_when": "converged", "private_validation": 0.1}, r"^stop_when converged needs 40 evaluations"),
+    ):
+        with pytest.raises(ConfigError, match=complaint):
+            sweep({**TINY, **wrong}, out=tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    for arguments, complaint in (
+        ({"processes": "2"}, r"^processes must be a whole number or None, got '2'"),
+        ({"processes": True}, r"^processes must be a whole number or None, got True"),
+        ({"watch": 3}, r"^watch must be a function of the runs"),
+        ({"out": None}, r"^out must be the path of a directory, got None"),
+    ):
+        with pytest.raises(TypeError, match=complaint):
+            sweep(TINY, **{"out": tmp_path / "out", **arguments})  # type: ignore[arg-type]
+
+
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+    table = {**TINY, "method": "individual", "seed": 0, "rounds": 1}
+    script = tmp_path / "script.py"
+    call = f"scarlet.sweep({table!r}, out={str(tmp_path / 'out')!r})"
+    script.write_text(f"import scarlet\nprint('once')\nprint(len({call}))\n")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("once\n1\n", "")
 
 
 def test_data_that_are_missing_are_named_once_before_any_run_begins(tmp_path: Path) -> None:

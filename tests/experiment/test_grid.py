@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import scarlet
 from scarlet import Config, ScarletConfig
-from scarlet.errors import ConfigError
+from scarlet.errors import ConfigError, WrongTypeError
+from scarlet.experiment.config_json import flatten
 from scarlet.experiment.grid import grid
-from scarlet.experiment.planned import Planned, read_plan
-from scarlet.experiment.sweep import extend_plan
+from scarlet.experiment.planned import Planned
+from scarlet.experiment.sweep import check_same
 
 
 def names(**table: object) -> list[str]:
@@ -95,10 +98,52 @@ def test_a_mistake_in_a_grid_is_one_line_that_names_it(table: dict[str, object],
         grid(table, "grid.toml")
 
 
-def test_a_directory_takes_further_runs_but_none_of_a_known_name_with_other_options(tmp_path: Path) -> None:
-    first = Planned("a", ScarletConfig(beta="auto", rho=0.5), Config(rounds=5))
-    extend_plan(tmp_path, [first])
-    extend_plan(tmp_path, [Planned("b", ScarletConfig(), Config(rounds=5)), first])
-    assert [each.directory for each in read_plan(tmp_path / "sweep.json")] == ["a", "b"]
-    with pytest.raises(ConfigError, match=r"^out holds other runs: .* has a with rho = 0.5, which is now 0.25; choose"):
-        extend_plan(tmp_path, [Planned("a", ScarletConfig(beta="auto", rho=0.25), Config(rounds=5, workers=2))])
+def test_a_mistake_in_the_table_itself_is_named() -> None:
+    for table in ([], None, "grid.toml"):
+        with pytest.raises(WrongTypeError, match=r"^the grid must be a table such as "):
+            grid(table, "the grid")  # type: ignore[arg-type]
+    with pytest.raises(WrongTypeError, match=r"^the grid must name options, and 1 is no name"):
+        grid({"method": "dsfl", 1: 2}, "the grid")  # type: ignore[dict-item]
+    with pytest.raises(ConfigError, match=r"^local_epochs in the grid is there twice, with - and with _; leave one"):
+        grid({"method": "dsfl", "local-epochs": 1, "local_epochs": 2}, "the grid")
+    with pytest.raises(ConfigError, match=r"^the grid has a run whose name, .* has 1\d\d\d letters \(dsfl-modela_a_"):
+        grid({"method": "dsfl", "model": [",".join("a" * 600), "cnn"]}, "the grid")
+
+
+def test_values_from_python_are_those_of_a_file(tmp_path: Path) -> None:
+    own = {"alpha": np.array([0.1, 0.3]), "seed": range(2), "rounds": np.int64(5), "data_dir": tmp_path}
+    written = {"alpha": [0.1, 0.3], "seed": [0, 1], "rounds": 5, "data_dir": str(tmp_path)}
+    assert grid({"method": "dsfl", **own}, "the grid") == grid({"method": "dsfl", **written}, "the grid")
+
+
+def began(out: Path, run: Planned, **resolved: object) -> Planned:
+    """A run whose first round is on disk; what follows from the data is in its config.json."""
+    (out / run.directory).mkdir()
+    (out / run.directory / "config.json").write_text(json.dumps({**flatten(run.method, run.config), **resolved}))
+    (out / run.directory / "metrics.jsonl").write_text('{"round": 1}\n')
+    return run
+
+
+def test_a_run_of_a_known_name_with_other_options_is_refused(tmp_path: Path) -> None:
+    first = began(tmp_path, Planned("a", ScarletConfig(beta="auto", rho=0.5), Config(rounds=5)))
+    other = Planned("a", ScarletConfig(beta="auto", rho=0.25), Config(rounds=5, workers=2))
+    check_same(tmp_path, [Planned("b", ScarletConfig(), Config(rounds=5)), first], [first])
+    complaint = r"^out holds other runs: .*{} has a with rho = 0.5, which is now 0.25; choose another directory"
+    with pytest.raises(ConfigError, match=complaint.format("sweep.json")):
+        check_same(tmp_path, [other], [first])
+    with pytest.raises(ConfigError, match=complaint.format("config.json")):  # as where the runs were copied there
+        check_same(tmp_path, [other], [])
+
+
+def test_a_run_whose_open_options_were_settled_is_the_same(tmp_path: Path) -> None:
+    settled = {"public_size": 1797, "model": "cnn", "engine": "contiguous", "min_answers": 1, "data_dir": "elsewhere"}
+    first = began(tmp_path, Planned("a", ScarletConfig(), Config()), **settled)
+    check_same(tmp_path, [first], [])
+    assert (tmp_path / "a").exists()
+
+
+def test_a_run_without_a_round_may_be_another(tmp_path: Path) -> None:
+    first = began(tmp_path, Planned("a", ScarletConfig(), Config(samples_per_client=100_000)))
+    (tmp_path / "a" / "metrics.jsonl").write_text("")
+    check_same(tmp_path, [Planned("a", ScarletConfig(), Config(samples_per_client=100))], [first])
+    assert not (tmp_path / "a").exists()

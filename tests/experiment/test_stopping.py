@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,6 +149,23 @@ def test_no_rule_ends_no_run() -> None:
 def test_a_mistake_is_named(options: dict[str, object], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         scarlet.Config(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "complaint"),
+    [
+        (
+            scarlet.IndividualConfig(),
+            {"public_validation": 0.1, "stop_when": "converged"},
+            r"^stop_when converged needs a validation loss, and this method has none on public samples; give",
+        ),
+        (scarlet.IndividualConfig(), {"stop_at_mb": 1.0}, r"^stop_at_mb 1 is of traffic, and this method sends"),
+        (scarlet.CentralizedConfig(), {"stop_at_accuracy": 0.5}, r"^stop_at_accuracy 0.5 is of the server's model, and"),
+    ],
+)
+def test_a_rule_that_can_never_end_a_run_is_refused(method: object, options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        scarlet.run(method, scarlet.Config(**options))
 
 
 def test_a_run_that_is_too_short_to_converge_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from scarlet.methods.scarlet import ScarletConfig
 from scarlet.methods.scarlet import scarlet as scarlet_method
 from scarlet.paper.ablations import plateau, stop_of
 from scarlet.paper.exhibit import Context, Shown, write
-from scarlet.paper.make import EXHIBITS, find, runs_of
+from scarlet.paper.make import EXHIBITS, find, make, runs_of
 from scarlet.paper.performance import accuracy_within, megabytes_to
 from scarlet.paper.runs import Runs, Wanted
 from scarlet.paper.scale import SCALES, Scale
@@ -211,6 +211,16 @@ def test_a_figure_leaves_its_data_its_pictures_and_its_sentence(tmp_path: Path) 
     assert (tmp_path / "figure.svg").read_bytes() == before
 
 
+def test_a_directory_holds_the_figures_of_one_scale_and_damaged_ones_are_named(tmp_path: Path) -> None:
+    make([EXHIBITS["era-entropy"]], DEMO, tmp_path)
+    with pytest.raises(ScarletError, match=r"^out holds era-entropy at scale demo: .*; choose another directory"):
+        make([EXHIBITS["era-entropy"]], SCALES["full"], tmp_path)
+    for damaged in ("garbage", "{}", "[]"):
+        (tmp_path / "era-entropy" / "data.json").write_text(damaged)
+        with pytest.raises(ScarletError, match=r"^.*data.json is damaged; remove .*era-entropy and make"):
+            make([EXHIBITS["costs"]], DEMO, tmp_path)
+
+
 def test_runs_that_several_figures_share_are_planned_once() -> None:
     alone = [{each.directory for each in runs_of([exhibit], DEMO, None)} for exhibit in EXHIBITS.values()]
     together = runs_of(list(EXHIBITS.values()), DEMO, None)
@@ -228,6 +238,8 @@ def test_the_runs_of_every_scale_have_valid_options(scale: object) -> None:
 def test_an_unknown_figure_is_named_with_the_nearest() -> None:
     with pytest.raises(ScarletError, match=r"^unknown figure 'performence': did you mean 'performance'\?"):
         find(["performence"])
+    with pytest.raises(ScarletError, match=r"^all must stand alone, got all beta; leave out the others, or all"):
+        find(["all", "beta"])
     assert [each.name for each in find(["all"])] == list(EXHIBITS)
 
 

@@ -161,9 +161,9 @@ def _flower_problem() -> str | None:
 
 def _problems(data: Sequence[Present]) -> Iterator[str]:
     """Why a run with default options could not start."""
-    from scarlet.cli.run_options import check_machine
     from scarlet.config import Config
     from scarlet.data.datasets import info
+    from scarlet.experiment.federation import check_machine
 
     config = Config()
     for row in data:

@@ -122,9 +122,14 @@ class Command:
 
     def _in_file(self, path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
         """The options in a TOML file, or in the config.json of an earlier run, that the command line does not give."""
-        values = {name.replace("-", "_"): value for name, value in table_in(path).items() if name != "method"}
-        for name in values:
-            self._check_known(name, path)
+        values: dict[str, Any] = {}
+        for written, value in table_in(path).items():
+            name = written.replace("-", "_")
+            if name in values:
+                raise ConfigError(f"{name} in {path} is there twice, with - and with _; leave one of them out")
+            if name != "method":
+                self._check_known(name, path)
+                values[name] = value
         return {
             name: from_file(f"{name} in {path}", self.options[name].hint, value)
             for name, value in values.items()

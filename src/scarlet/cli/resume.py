@@ -10,7 +10,6 @@ from typing import Annotated
 from typing_extensions import Doc
 
 from scarlet.cli.options import AsJson, Command, options_of, table_in
-from scarlet.cli.run_options import check_machine
 from scarlet.errors import ConfigError
 from scarlet.experiment.config_json import unflatten
 from scarlet.trackers.registry import chosen, found_in
@@ -48,12 +47,12 @@ def main(argv: Sequence[str]) -> int:
 
     if (path / PLAN).exists():
         planned = read_plan(path / PLAN, changed)
-        check_machine(planned[0].config)
         with Display(len(planned), path, quiet=as_json) as display:
             results = run_all(planned, path, watchers=[display], track=track)
     elif (path / sweep.PLAN).exists():
+        if asked is not None:
+            raise ConfigError(f"track is for runs and comparisons, and {path} is a sweep; leave --track out")
         planned = read_plan(path / sweep.PLAN, changed)
-        check_machine(planned[0].config)
         with SweepDisplay(quiet=as_json) as sweep_display:
             count = sweep.process_count(None, planned)
             results = sweep.run_side_by_side(planned, path, count, sweep_display.watch)
@@ -63,7 +62,6 @@ def main(argv: Sequence[str]) -> int:
         results = [done]
     else:
         method, config = unflatten({**table_in(path / "config.json"), **changed}, str(path / "config.json"))
-        check_machine(config)
         with Display(1, path, quiet=as_json) as display:
             results = [run(method, config, out=path, resume=True, watchers=[display], track=track)]
     return show_results(results, path, as_json=as_json)

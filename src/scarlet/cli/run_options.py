@@ -112,7 +112,6 @@ def configs(methods: Sequence[Entry[Any]], given: Mapping[str, Any]) -> tuple[Co
     config, own = apply(given.get("preset"), given, methods)
     for method, options in zip(methods, own, strict=True):
         check_method(method.build(options), config.asked)
-    check_machine(config)  # like every other check before data is loaded, which may take long
     return config, own
 
 
@@ -133,20 +132,6 @@ def preset_explained(methods: Sequence[Entry[Any]], given: Mapping[str, Any]) ->
         others = [choice for choice in choices_of(run_options(methods)[name].hint) if choice != values[0]]
         remedy = f"{flag(name)} {others[0] if len(others) == 1 else 'with another value'}"
         raise ConfigError(f"{error}; preset {preset.name} sets {name} to {values[0]}: add {remedy}") from None
-
-
-def check_machine(config: Config) -> None:
-    """Raise ConfigError for a device that this machine does not have, or for more workers than it can run."""
-    import torch
-
-    from scarlet.transport.local import worker_count
-
-    try:
-        torch.zeros(1, device=torch.device(config.device)).item()
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"device {config.device!r} cannot be used ({reason}); use cpu") from None
-    worker_count(config.workers, config.clients, config.device)
 
 
 @contextmanager

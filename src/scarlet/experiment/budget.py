@@ -29,12 +29,13 @@ class Proposal:
 def proposals(config: CostsConfig, target_mb: float, durations: Sequence[int] = DURATIONS) -> list[Proposal]:
     """For each cache duration D, as many of the wanted samples a round (|P^t|) as the budget allows.
 
-    The smallest D that leaves |P^t| as wanted is recommended, because its labels are the freshest; if there is none,
-    the D that leaves most samples.
+    The D of the config is tried beside `durations`. The smallest D that leaves |P^t| as wanted is recommended, because
+    its labels are the freshest; if there is none, the D that leaves most samples.
     """
     if not (math.isfinite(target_mb) and target_mb > 0):
         raise ConfigError(f"target_mb must be more than 0, got {target_mb}; it is the traffic of the whole run")
     found: list[Proposal] = []
+    durations = sorted({*durations, config.cache_duration})
     for duration in durations:
         if duration < config.rounds and (fitting := _fitting(replace(config, cache_duration=duration), target_mb)):
             found.append(fitting)

@@ -82,7 +82,7 @@ def from_file(name: str, hint: Any, value: object) -> Any:
             return float(value)
     if isinstance(value, list) and tuple in kinds and all(_is_number(item, element_of(hint)) for item in value):
         return tuple(value)
-    if type(value) in kinds:
+    if type(value) in kinds or (isinstance(value, Path) and Path in kinds):
         return value
     raise _wrong(name, hint, value)
 

@@ -178,6 +178,7 @@ def prepare(
         raise ConfigError(
             "momentum and weight_decay are options of SGD, and an optimizer is given; give them to your optimizer"
         )
+    check_machine(config)  # before data is loaded, which may take long
     made_of = gather(config, given, needs_public=method is None or method.uses_public)
     sites, data = made_of.sites, made_of.data
     counts = np.array([np.bincount(part.labels, minlength=data.classes) for part in data.train], np.int64)
@@ -210,6 +211,16 @@ def prepare(
         terms=terms,
         nonce=nonce,
     )
+
+
+def check_machine(config: Config) -> None:
+    """Raise ConfigError for a device that this machine does not have, or for more workers than it can run."""
+    try:
+        torch.zeros(1, device=torch.device(config.device)).item()
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device {config.device!r} cannot be used ({reason}); use cpu") from None
+    worker_count(config.workers, config.clients, config.device)
 
 
 def some_inputs(data: FederatedData) -> torch.Tensor:

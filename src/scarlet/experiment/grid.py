@@ -9,14 +9,18 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, get_type_hints
 
+import numpy as np
+
 from scarlet.config import Config
-from scarlet.errors import ConfigError, unknown
+from scarlet.errors import ConfigError, WrongTypeError, unknown
 from scarlet.experiment.config_json import flatten, from_file, identifying
 from scarlet.experiment.planned import Planned
+from scarlet.experiment.stopping import Stopping
 from scarlet.methods.registry import METHODS, Entry, check_method, entry
 from scarlet.presets import apply
 
 _NAMED_FIRST = ("seed", "method")  # in this order: what a grid has of one seed can be compared
+_LONGEST = 200  # letters of a name; some files have longer names while they are written
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+-]+")
 
 
@@ -25,8 +29,7 @@ def grid(table: Mapping[str, object], where: str) -> list[Planned]:
 
     An option goes to each method that has it: a method without it has one run, whatever the values of that axis.
     """
-    axes = {name.replace("-", "_"): value if isinstance(value, list) else [value] for name, value in table.items()}
-    listed = [name.replace("-", "_") for name, value in table.items() if isinstance(value, list)]
+    axes, listed = _axes(table, where)
     if empty := [name for name, values in axes.items() if not values]:
         raise ConfigError(f"{empty[0]} in {where} is a list without a value; name one, or leave {empty[0]} out")
     if "method" not in axes:
@@ -42,10 +45,36 @@ def grid(table: Mapping[str, object], where: str) -> list[Planned]:
         same = found.setdefault(each.directory, each)
         if same != each:
             raise ConfigError(
-                f"{where} has two runs of the name {each.directory}; use values that differ in letters or digits"
+                f"{where} has two runs of the name {each.directory}; use values that differ in the letters a to z, or "
+                "in digits"
+            )
+        if len(each.directory) > _LONGEST:
+            raise ConfigError(
+                f"{where} has a run whose name, which is made of the values of all lists, has {len(each.directory)} "
+                f"letters ({each.directory[:60]}...), and a directory may have {_LONGEST}; shorten the values"
             )
     _check_different(list(found.values()), where)
     return list(found.values())
+
+
+def _axes(table: Mapping[str, object], where: str) -> tuple[dict[str, list[Any]], list[str]]:
+    """The values of each option, and the options that are axes."""
+    if not isinstance(table, Mapping):
+        raise WrongTypeError(f"{where} must be a table such as {{'method': ['scarlet', 'dsfl']}}, got {table!r}")
+    found: dict[str, list[Any]] = {}
+    listed = []
+    for key, value in table.items():
+        if not isinstance(key, str):
+            raise WrongTypeError(f"{where} must name options, and {key!r} is no name")
+        name = key.replace("-", "_")
+        if name in found:
+            raise ConfigError(f"{name} in {where} is there twice, with - and with _; leave one of them out")
+        if isinstance(value, list | range | np.ndarray):
+            listed.append(name)
+            found[name] = [each.item() if isinstance(each, np.generic) else each for each in value]
+        else:
+            found[name] = [value.item() if isinstance(value, np.generic) else value]
+    return found, listed
 
 
 def _check_different(planned: Sequence[Planned], where: str) -> None:
@@ -72,6 +101,7 @@ def _planned(point: Mapping[str, Any], listed: Sequence[str], where: str) -> Pla
         raise ConfigError(f"preset in {where} must be a name or a list of names, got {preset!r}")
     config, (own,) = apply(preset, given, [method])
     check_method(method.build(own), config.asked)
+    Stopping.of(config)
     marks = [f"{name.replace('_', '-')}{_text(point[name])}" for name in listed if name in hints or name == "preset"]
     marks = [mark for mark in marks if not mark.startswith("seed")] + [f"seed{point['seed']}"]
     return Planned("-".join([method.name, *marks]), own, replace(config, workers=config.workers or 1))

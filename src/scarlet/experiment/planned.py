@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from scarlet.config import Config
 from scarlet.errors import ConfigError
-from scarlet.experiment.config_json import flatten, unflatten
+from scarlet.experiment.config_json import flatten, identifying, unflatten
 from scarlet.experiment.run_directory import write_json
 from scarlet.records import RunResult
 
@@ -21,6 +22,20 @@ class Planned:
     directory: str
     method: object
     config: Config
+
+    def identity(self) -> dict[str, Any]:
+        """The options that make it what it is, as a JSON file has them."""
+        found: dict[str, Any] = json.loads(json.dumps(identifying(flatten(self.method, self.config))))
+        return found
+
+    def fixed_in(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Of what the config.json of a run says, the options that do not follow from data or from other options."""
+        follow = {"min_answers", *(name for name, value in self.identity().items() if value is None)}
+        if self.config.engine == "auto":
+            follow.add("engine")
+        if ":" in self.config.private:  # such data may be split among clients already
+            follow |= {"clients", "samples_per_client"}
+        return {name: config[name] for name in self.identity().keys() - follow if name in config}
 
 
 def write_plan(path: Path, runs: Sequence[Planned], more: Mapping[str, object] | None = None) -> None:

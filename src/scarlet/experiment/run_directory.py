@@ -59,16 +59,22 @@ def make(directory: Path) -> Path:
 
 def read_run(directory: Path) -> RunResult:
     """The run in a directory, whether it is finished, interrupted or killed, and whichever version wrote it."""
-    config = _read_object(directory / "config.json")
-    method = config.get("method")
-    if not isinstance(method, str) or not isinstance(config.get("seed"), int):
-        raise DataError(f"{directory / 'config.json'} must name a method and a whole seed; is it a run of scarlet?")
+    config = read_config(directory)
+    method = config["method"]
     summary = _read_object(directory / "summary.json") if (directory / "summary.json").exists() else {}
     known = METHODS[method].title if method in METHODS else method
     title = str(summary.pop("title", known))
     summary.pop("method", None)
     path = directory / "metrics.jsonl"
     return RunResult(method, title, config, _records(path, _lines(path)), summary, directory)
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """The options of the run in a directory."""
+    config = _read_object(directory / "config.json")
+    if not isinstance(config.get("method"), str) or not isinstance(config.get("seed"), int):
+        raise DataError(f"{directory / 'config.json'} must name a method and a whole seed; is it a run of scarlet?")
+    return config
 
 
 def finished(directory: Path) -> RunResult | None:
@@ -242,9 +248,9 @@ def _read_object(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(_read(path))
     except ValueError:
-        raise DataError(f"{path} is not JSON; run again, or leave this run out") from None
+        raise DataError(f"{path} is not JSON; remove {path.parent} and run again, or leave this run out") from None
     if not isinstance(found, dict):
-        raise DataError(f"{path} must hold a JSON object; run again, or leave this run out")
+        raise DataError(f"{path} must hold a JSON object; remove {path.parent} and run again, or leave this run out")
     return found
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from scarlet.config import Config
 from scarlet.errors import ConfigError
+from scarlet.protocol.method import Method
 from scarlet.records import RoundRecord
 
 WINDOW = 10  # evaluations over which a loss is averaged
@@ -36,6 +37,23 @@ class Stopping:
                 f"eval_every = {config.eval_every} have {evaluations}; raise rounds, or lower eval_every"
             )
         return cls(config.stop_at_mb, config.stop_at_accuracy, config.stop_at_seconds, config.stop_when == "converged")
+
+    def check(self, method: Method, config: Config) -> None:
+        """Raise ConfigError for a rule that can never end a run of the method."""
+        learned = method.server_learns and method.uses_public and config.public_validation > 0
+        if self.converged and not (learned or config.private_validation > 0):
+            raise ConfigError(
+                "stop_when converged needs a validation loss, and this method has none on public samples; give "
+                "--private-validation"
+            )
+        if self.accuracy is not None and not method.server_learns:
+            raise ConfigError(
+                f"stop_at_accuracy {self.accuracy:g} is of the server's model, and this method has none; leave it out"
+            )
+        if self.megabytes is not None and not (method.uses_public or method.uplink.sends_parameters):
+            raise ConfigError(
+                f"stop_at_mb {self.megabytes:g} is of traffic, and this method sends nothing; leave it out"
+            )
 
     def reason(self, records: Sequence[RoundRecord]) -> str | None:
         """Why the run ends after these rounds; None: it goes on."""

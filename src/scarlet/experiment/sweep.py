@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import threading
 import time
@@ -14,21 +15,26 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
-from scarlet.errors import ConfigError, ScarletError
-from scarlet.experiment.config_json import flatten, identifying
+from scarlet.errors import ConfigError, ScarletError, WrongTypeError
 from scarlet.experiment.federation import prepare
 from scarlet.experiment.given import NOTHING_GIVEN
 from scarlet.experiment.grid import grid
 from scarlet.experiment.locked import locked
 from scarlet.experiment.planned import Planned, read_plan, write_plan, write_summaries
 from scarlet.experiment.run import run_with
-from scarlet.experiment.run_directory import check_free, complete, finished, make, read_run
+from scarlet.experiment.run_directory import check_free, complete, finished, make, read_config, read_run
 from scarlet.experiment.sweep_page import SweepPage
 from scarlet.methods.registry import assemble
 from scarlet.records import RunResult
 from scarlet.transport.local import core_count
+from scarlet.transport.worker import no_main_module
 
 PLAN = "sweep.json"
+_OF_DATA = (
+    *("private", "public", "data_dir", "samples_per_client", "test_per_client", "image_size", "share_images"),
+    *("public_size", "public_per_round", "clients", "private_validation", "public_validation"),
+    *("model", "model_shares", "server_model", "device", "engine", "workers"),
+)
 _LOOK_SECONDS = 0.5  # between two looks at how far the runs are
 
 State = Literal["waiting", "running", "finished", "interrupted", "failed"]
@@ -67,42 +73,79 @@ def sweep(
 
     Each run is an ordinary run directory below `out`. Where `out` holds runs of the grid already, those that are
     finished are kept and the others are continued. `processes` runs go side by side, by default one for each core.
-    Ctrl-C ends all of them after their last whole round.
+    Ctrl-C ends all of them after their last whole round. `watch` is told from time to time how far each run is, and
+    whether it failed; without it, runs that failed raise ScarletError when the others have ended.
     """
+    if processes is not None and type(processes) is not int:
+        raise WrongTypeError(f"processes must be a whole number or None, got {processes!r}")
+    if not isinstance(out, str | Path):
+        raise WrongTypeError(f"out must be the path of a directory, got {out!r}")
+    if watch is not None and not callable(watch):
+        raise WrongTypeError(f"watch must be a function of the runs and of how many run at a time, got {watch!r}")
     out, planned = Path(out), grid(table, where)
     if not (out / PLAN).exists():
         check_free(out)
-    elif gone := {each.directory for each in read_plan(out / PLAN)} - {each.directory for each in planned}:
-        raise ConfigError(
-            f"out holds another sweep: {out / PLAN} has the run {min(gone)}, which the grid does not have; choose "
-            "another directory"
-        )
-    return run_side_by_side(planned, out, process_count(processes, planned), watch)
-
-
-def extend_plan(out: Path, planned: Sequence[Planned]) -> None:
-    """Add runs to the plan of a directory; raise ConfigError where it has one of that name with other options."""
-    before = {each.directory: each for each in read_plan(out / PLAN)} if (out / PLAN).exists() else {}
-    for each in planned:
-        known, options = before.get(each.directory), identifying(flatten(each.method, each.config))
-        if known is not None and (was := identifying(flatten(known.method, known.config))) != options:
-            apart = min(name for name in was.keys() | options.keys() if was.get(name) != options.get(name))
+    else:
+        left = {each.directory for each in planned}
+        gone = [each.directory for each in read_plan(out / PLAN) if each.directory not in left]
+        if begun := [name for name in gone if _rounds(out / name)]:
             raise ConfigError(
-                f"out holds other runs: {out / PLAN} has {each.directory} with {apart} = {was.get(apart)}, which is "
-                f"now {options.get(apart)}; choose another directory"
+                f"out holds another sweep: {out / PLAN} has the run {min(begun)}, which the grid does not have; choose "
+                "another directory"
             )
-    write_plan(out / PLAN, list({**before, **{each.directory: each for each in planned}}.values()))
+    last: list[Progress] = []
+
+    def look(runs: Sequence[Progress], count: int) -> None:
+        last[:] = runs
+        if watch is not None:
+            watch(runs, count)
+
+    results = run_side_by_side(planned, out, process_count(processes, planned), look)
+    if watch is None and (failed := [run for run in last if run.state == "failed"]):
+        reasons = "; ".join(f"{run.name}: {run.reason}" for run in failed)
+        raise ScarletError(f"{len(failed)} of {len(last)} runs failed, and the others are in {out}: {reasons}")
+    return results
+
+
+def _rounds(directory: Path) -> int:
+    """How many rounds of a run are on disk."""
+    metrics = directory / "metrics.jsonl"
+    return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+
+def check_same(out: Path, planned: Sequence[Planned], before: Sequence[Planned]) -> None:
+    """Raise ConfigError where there are rounds of a run with other options; a run without a round is begun anew."""
+    asked = {each.directory: each.identity() for each in before}
+    for each in planned:
+        directory, now = out / each.directory, each.identity()
+        path, was = out / PLAN, asked.get(each.directory, now)
+        if was == now and (directory / "config.json").exists():
+            path, was = directory / "config.json", {**now, **each.fixed_in(read_config(directory))}
+        if was == now:
+            continue
+        if _rounds(directory):
+            apart = min(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
+            raise ConfigError(
+                f"out holds other runs: {path} has {each.directory} with {apart} = {was.get(apart)}, which is now "
+                f"{now.get(apart)}; choose another directory"
+            )
+        if (directory / "config.json").exists():
+            shutil.rmtree(directory)
 
 
 def run_side_by_side(planned: Sequence[Planned], out: Path, count: int, watch: Watch | None = None) -> list[RunResult]:
     """Run what was planned and is not finished, `count` at a time; the results of all runs that have begun."""
     _check_data([each for each in planned if finished(out / each.directory) is None])
     with locked(make(out), "out"):
-        extend_plan(out, planned)
+        before = read_plan(out / PLAN) if (out / PLAN).exists() else []
+        check_same(out, planned, before)
+        begun = [each for each in before if _rounds(out / each.directory)]
+        write_plan(out / PLAN, list({each.directory: each for each in (*begun, *planned)}.values()))
         runs = [_Run(each, out / each.directory) for each in planned]
         page = SweepPage(planned, out)
 
         def look(progress: Sequence[Progress], count: int) -> None:
+            page.failed = {run.name: run.reason for run in progress if run.state == "failed"}
             page.renew()
             if watch is not None:
                 watch(progress, count)
@@ -119,11 +162,10 @@ def run_side_by_side(planned: Sequence[Planned], out: Path, count: int, watch: W
 
 
 def _check_data(planned: Sequence[Planned]) -> None:
-    """Read the datasets of each method once, so that what is missing is said once and not by every run."""
+    """Make one federation for each choice of data and models, so that what cannot be is said before any run begins."""
     firsts: dict[object, Planned] = {}
     for each in planned:
-        config = each.config
-        firsts.setdefault((type(each.method), config.private, config.public, config.data_dir), each)
+        firsts.setdefault((type(each.method), *(getattr(each.config, name) for name in _OF_DATA)), each)
     for each in firsts.values():
         _, build = assemble(each.method, each.config.uplink_bits, each.config.downlink_bits)
         prepare(each.config, method=build())
@@ -164,7 +206,8 @@ class _Run:
         self._began, self.progress.state, self.progress.before = time.monotonic(), "running", self.progress.done
         self._reason, tell = context.Pipe(duplex=False)
         process = context.Process(target=_play, args=(self.planned, self.directory, tell))
-        process.start()
+        with no_main_module():
+            process.start()
         self._process = process  # only now: Ctrl-C may come while the first of them loads torch
         tell.close()
 
@@ -194,15 +237,14 @@ class _Run:
 
     def result(self) -> RunResult | None:
         """What there is of it."""
-        if not (self.directory / "config.json").exists():
+        if not (self.directory / "metrics.jsonl").exists():
             return None
         result = read_run(self.directory)
         complete(result)
         return result
 
     def _count_rounds(self) -> None:
-        metrics = self.directory / "metrics.jsonl"
-        self.progress.done = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+        self.progress.done = _rounds(self.directory)
 
     def _end(self, process: BaseProcess) -> None:
         assert self._reason is not None

@@ -20,13 +20,15 @@ class SweepPage:
 
     def __init__(self, planned: Sequence[Planned], out: Path) -> None:
         self._planned, self._out = planned, out
+        self.failed: dict[str, str] = {}  # why runs failed, by their names
         self._renewal = Renewal()
 
     def write(self, *, running: bool) -> None:
         """Write the page as the runs are now."""
         from scarlet.report.index import write_index  # slow to load, and only needed here
 
-        write_index(self._out, [self._so_far(each) for each in self._planned], running=running)
+        runs = [self._so_far(each) for each in self._planned]
+        write_index(self._out, runs, running=running, failed=self.failed)
 
     def renew(self) -> None:
         """Write the page again, if it is due; one that cannot be written is left out."""

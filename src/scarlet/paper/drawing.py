@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -40,10 +40,13 @@ def panels(columns: int, rows: int = 1, *, width: float = 3.6, height: float = 2
         return figure, list(np.ravel(figure.subplots(rows, columns)))
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a picture; the same picture is the same file."""
+def drawn(figure: Figure, kind: str) -> bytes:
+    """A picture as the content of a file, svg or png; the same picture is the same file."""
+    file = io.BytesIO()
     with matplotlib.rc_context(STYLE):
-        figure.savefig(path, bbox_inches="tight", dpi=110, metadata={"Date": None} if path.suffix == ".svg" else {})
+        metadata = {"Date": None} if kind == "svg" else {}
+        figure.savefig(file, format=kind, bbox_inches="tight", dpi=110, metadata=metadata)
+    return file.getvalue()
 
 
 def colour_of(method: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scarlet.experiment.run_directory import make
-from scarlet.paper.drawing import save
+from scarlet.paper.drawing import drawn
 from scarlet.paper.runs import Runs, Wanted
 from scarlet.paper.scale import Scale
 from scarlet.paper.verdict import Parts, all_hold, opening
@@ -67,14 +68,15 @@ def write(exhibit: Exhibit, scale: Scale, shown: Shown, out: Path) -> None:
     make(out)
     rows = [{name: None if value != value else value for name, value in row.items()} for row in shown.rows]  # no NaN
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    with (out / "data.csv").open("w", newline="") as file:
-        table = csv.DictWriter(file, columns)
-        table.writeheader()
-        table.writerows(rows)
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, columns)
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(out / "data.csv", table.getvalue())
     described = {"name": exhibit.name, "title": exhibit.title, "claim": exhibit.claim, "scale": scale.name}
     verdict = {"holds": shown.holds, "parts": dict(shown.parts), "sentence": shown.sentence}
     content = {**described, **verdict, "rows": rows}
-    (out / "sentence.txt").write_text(shown.sentence + "\n")
-    save(shown.picture, out / "figure.svg")
-    save(shown.picture, out / "figure.png")
+    write_whole(out / "sentence.txt", shown.sentence + "\n")
+    for kind in ("svg", "png"):
+        write_whole(out / f"figure.{kind}", drawn(shown.picture, kind))
     write_whole(out / "data.json", json.dumps(content, indent=1, allow_nan=False) + "\n")  # the last: the page reads it

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scarlet.errors import DataError
 from scarlet.paper.exhibit import Exhibit
 from scarlet.paper.verdict import VERDICTS
 
@@ -21,8 +22,8 @@ def gallery(exhibits: Mapping[str, Exhibit], directories: Sequence[Path], pictur
     """The figures that are below some directories, in their order; a directory is the `--out` of one scale."""
     made: dict[str, list[tuple[Path, Found]]] = {}
     for name in exhibits:
-        if there := [each / name for each in directories if (each / name / _DATA).exists()]:
-            made[name] = [(each, json.loads((each / _DATA).read_text())) for each in there]
+        if there := [(each / name, found) for each in directories if (found := _found(each / name)) is not None]:
+            made[name] = there
     scales = list(dict.fromkeys(found["scale"] for figures in made.values() for _, found in figures))
     lines = [f"| does the claim hold? | {' | '.join(scales)} |", "|" + "---|" * (1 + len(scales))]
     for name, figures in made.items():
@@ -36,6 +37,25 @@ def gallery(exhibits: Mapping[str, Exhibit], directories: Sequence[Path], pictur
             lines += ["", f"![{found['title']}, {found['scale']}]({picture(directory, found)})"]
             lines += ["", f"**{verdict}**: {numbers} (`{command}`)"]
     return "\n".join(lines) + "\n"
+
+
+def scale_in(directory: Path) -> str | None:
+    """The scale of the figure in a directory, if there is one."""
+    found = _found(directory)
+    return None if found is None else str(found["scale"])
+
+
+def _found(directory: Path) -> Found | None:
+    path = directory / _DATA
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text())
+        if isinstance(found, dict) and {"scale", "holds", "title", "sentence"} <= found.keys():
+            return found
+    except ValueError:
+        pass
+    raise DataError(f"{path} is damaged; remove {directory} and make the figure again")
 
 
 def _anchor(title: str) -> str:

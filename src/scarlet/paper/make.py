@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scarlet.errors import unknown
+from scarlet.errors import ConfigError, unknown
 from scarlet.experiment.planned import Planned
 from scarlet.experiment.run_directory import make as make_directory
 from scarlet.experiment.sweep import Watch, process_count, run_side_by_side
 from scarlet.paper import ablations, calculated, performance, sharpening
 from scarlet.paper.exhibit import Context, Exhibit, Shown, write
-from scarlet.paper.gallery import gallery
+from scarlet.paper.gallery import gallery, scale_in
 from scarlet.paper.runs import Runs
 from scarlet.paper.scale import Scale
+from scarlet.whole_file import write_whole
 
 ORDER = (
     *("centralized", "costs", "cost-dynamics", "performance", "equal-bytes", "cache-simulation", "era-entropy"),
@@ -40,6 +41,8 @@ def find(names: Sequence[str]) -> list[Exhibit]:
     if list(names) == ["all"]:
         return list(EXHIBITS.values())
     for name in names:
+        if name in ("all", "list"):
+            raise ConfigError(f"{name} must stand alone, got {' '.join(names)}; leave out the others, or {name}")
         if name not in EXHIBITS:
             raise unknown("figure", name, [*EXHIBITS, "all"])
     return [EXHIBITS[name] for name in names]
@@ -75,6 +78,12 @@ def make(
 
     A figure whose runs failed or were interrupted is left out.
     """
+    for exhibit in exhibits:
+        if (there := scale_in(out / exhibit.name)) not in (None, scale.name):
+            raise ConfigError(
+                f"out holds {exhibit.name} at scale {there}: {out / exhibit.name}; choose another directory for "
+                f"{scale.name}"
+            )
     planned = runs_of(exhibits, scale, data_dir)
     results = []
     if planned:
@@ -93,4 +102,4 @@ def make(
 def write_gallery(out: Path) -> None:
     """A page with the picture and the sentence of every figure that is in the directory."""
     page = gallery(EXHIBITS, [out], lambda made, found: f"{made.name}/figure.svg")
-    (out / GALLERY).write_text(f"# What the paper claims, and what these runs show\n\n{page}")
+    write_whole(out / GALLERY, f"# What the paper claims, and what these runs show\n\n{page}")

@@ -142,7 +142,7 @@ def _performance(context: Context) -> Shown:
             parts[f"clients at {setting.title}"] = is_more(beside, than=-POINT)
         ours, theirs = needs["scarlet"], needs["dsfl"]
         parts[f"bytes at {setting.title}"] = _below_half(ours, theirs, paired(servers["scarlet"], servers["dsfl"]))
-        share = f"after {mean(ours):.1f} MB, {ratio(ours, theirs).percent()} of that" if ours else "never"
+        share = f"after {mean(ours):.1f} MB, seed by seed {ratio(ours, theirs).percent()} of that" if ours else "never"
         if ours and ours.keys() < theirs.keys():
             share += f", under {len(ours)} of {len(theirs)} seeds"
         said.append(

@@ -44,7 +44,7 @@ class Interval:
 
     def beside(self, other: str) -> str:
         """How far one is above or below another."""
-        direction = "below" if self.mean < 0 else "above"
+        direction = "apart from" if abs(self.mean) < 0.0005 else "below" if self.mean < 0 else "above"
         return f"{100 * abs(self.mean):.1f}{self._spread} points {direction} {other}{self._seeds}"
 
     def percent(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -19,7 +19,9 @@ from scarlet.report.tables import decimal, megabytes
 from scarlet.report.variants import group
 from scarlet.whole_file import write_whole
 
-FINISHED, INTERRUPTED, UNFINISHED, MISSING = "finished", "interrupted", "not finished", "missing"
+FINISHED, INTERRUPTED, UNFINISHED, MISSING, FAILED = "finished", "interrupted", "not finished", "missing", "failed"
+
+Reasons = Mapping[str, str]  # why runs failed, by the names of their directories
 
 
 def write_library(directory: Path) -> None:
@@ -29,21 +31,26 @@ def write_library(directory: Path) -> None:
         write_whole(path, source())
 
 
-def write_index(directory: Path, runs: Sequence[RunResult], *, running: bool = False) -> None:
+def write_index(
+    directory: Path, runs: Sequence[RunResult], *, running: bool = False, failed: Reasons | None = None
+) -> None:
     """Write index.html about the runs of a sweep, which have their directories below, and the library beside it.
 
     A run that has not begun is missing: it has a config, and no directory yet. While the sweep is `running`, a browser
     that shows the page reads it again from time to time.
     """
     write_library(directory)
-    body = [*_states(runs), *_overview(directory, runs)]
+    failed = failed or {}
+    body = [*_states(runs, failed), *_overview(directory, runs, failed)]
     if begun := [run for run in runs if run.records]:
         body += about(begun)
     write_whole(directory / "index.html", frame(body, link=LIBRARY, running=running))
 
 
-def state(run: RunResult) -> str:
+def _state(run: RunResult, failed: Reasons) -> str:
     """How a run stands; one that is not finished may be running, or may have been killed."""
+    if run.directory is not None and run.directory.name in failed:
+        return FAILED
     if run.directory is None or not (run.directory / "config.json").exists():
         return MISSING
     if not run.interrupted:
@@ -51,15 +58,15 @@ def state(run: RunResult) -> str:
     return INTERRUPTED if run.summary else UNFINISHED
 
 
-def _states(runs: Sequence[RunResult]) -> Iterator[str]:
-    counts = Counter(map(state, runs))
-    order = [each for each in (FINISHED, INTERRUPTED, UNFINISHED, MISSING) if counts[each]]
+def _states(runs: Sequence[RunResult], failed: Reasons) -> Iterator[str]:
+    counts = Counter(_state(run, failed) for run in runs)
+    order = [each for each in (FINISHED, FAILED, INTERRUPTED, UNFINISHED, MISSING) if counts[each]]
     listed = ", ".join(f"{counts[each]} {each}" for each in order) or "none yet"
     shown = "" if order == [FINISHED] else ' class="unfinished"'
     yield f"<p{shown}>{len(runs)} runs: {listed}.</p>"
 
 
-def _overview(directory: Path, runs: Sequence[RunResult]) -> Iterator[str]:
+def _overview(directory: Path, runs: Sequence[RunResult], failed: Reasons) -> Iterator[str]:
     """A line for each run."""
     begun = [run for run in runs if run.records]
     place = {id(run): at for at, variant in enumerate(group(begun) if begun else ()) for run in variant.runs}
@@ -69,7 +76,7 @@ def _overview(directory: Path, runs: Sequence[RunResult]) -> Iterator[str]:
     yield f'<div class="scroll tall">\n<table class="runs">\n<thead><tr>{head}</tr></thead>\n<tbody>'
     for run in runs:
         shown = f' data-variant="{place[id(run)]}"' if id(run) in place else ""
-        named = zip(heads[1:], _cells(run, varying), strict=True)
+        named = zip(heads[1:], _cells(run, varying, failed), strict=True)
         cells = "".join(f"<td{_class(name)}>{escape(cell)}</td>" for name, cell in named)
         yield f'<tr{shown}><th scope="row">{_link(directory, run)}</th>{cells}</tr>'
     yield "</tbody>\n</table>\n</div>"
@@ -79,11 +86,14 @@ def _class(column: str) -> str:
     return ' class="state"' if column == "state" else ""
 
 
-def _cells(run: RunResult, varying: Sequence[Axis]) -> Iterator[str]:
+def _cells(run: RunResult, varying: Sequence[Axis], failed: Reasons) -> Iterator[str]:
     yield from (axis.value(run) for axis in varying)
     yield str(run.seed)
-    how = state(run)
-    yield how if how in (FINISHED, MISSING) else f"{how}: {progress(run)}"
+    how = _state(run, failed)
+    if how == FAILED and run.directory is not None:
+        yield f"{how}: {failed[run.directory.name]}"
+    else:
+        yield how if how in (FINISHED, MISSING) else f"{how}: {progress(run)}"
     yield decimal(last_rounds(run, "server_accuracy"), 3)
     yield decimal(last_rounds(run, "client_accuracy"), 3)
     yield megabytes(run.records[-1].cumulative_bytes / MEGABYTE if run.records else None)

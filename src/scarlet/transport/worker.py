@@ -50,7 +50,7 @@ class Worker:
         self._process: ForkServerProcess = context.Process(
             target=_serve, args=arguments, daemon=True, name=f"scarlet-{number}"
         )
-        with _no_main_module():
+        with no_main_module():
             self._process.start()
         theirs.close()
         self.late: list[tuple[int, bytes | Failure]] = []  # answers that came while something else was waited for
@@ -129,7 +129,7 @@ def _loaded_by_optimisers(setup: ClientSetup) -> list[str]:
 
 
 @contextmanager
-def _no_main_module() -> Iterator[None]:
+def no_main_module() -> Iterator[None]:
     """Hide the user's script: a new process would run it again, though all that it needs of it is sent to it."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
