@@ -160,7 +160,7 @@ def test_a_mistake_is_named(options: dict[str, object], complaint: str) -> None:
             r"^stop_when converged needs a validation loss, and this method has none on public samples; give",
         ),
         (scarlet.IndividualConfig(), {"stop_at_mb": 1.0}, r"^stop_at_mb 1 is of traffic, and this method sends"),
-        (scarlet.CentralizedConfig(), {"stop_at_accuracy": 0.5}, r"^stop_at_accuracy 0.5 is of the server's model, and"),
+        (scarlet.CentralizedConfig(), {"stop_at_accuracy": 0.5}, r"^stop_at_accuracy 0.5 is of the server's model"),
     ],
 )
 def test_a_rule_that_can_never_end_a_run_is_refused(method: object, options: dict[str, Any], complaint: str) -> None:
