@@ -10,7 +10,7 @@ from scarlet.paper.drawing import by_round, colour_of, heat_map, panels
 from scarlet.paper.exhibit import Context, Exhibit, Row, Shown
 from scarlet.paper.runs import Wanted, clients, server
 from scarlet.paper.scale import Scale
-from scarlet.paper.verdict import POINT, Interval, Parts, all_hold, is_more, mean, paired
+from scarlet.paper.verdict import POINT, Interval, Parts, is_more, mean, paired
 from scarlet.paper.wanted import AUTO, other, scarlet
 
 
@@ -129,9 +129,7 @@ def _gains(context: Context, alpha: float) -> bool | None:
 
 def _needs_none(context: Context, alpha: float) -> bool | None:
     """Whether the server with beta = 1 is the best or within a point of it."""
-    wanted, score = _betas(context.scale, alpha), context.runs.score
-    others = [score(wanted[beta], server) for beta in context.scale.betas if beta != 1]
-    return all_hold(is_more(paired(score(wanted[1.0], server), each), than=-POINT) for each in others)
+    return is_more(_apart(context, alpha, 1.0, _best(context, alpha, but=1.0)), than=-POINT)
 
 
 def _alpha_beta(context: Context) -> Shown:
