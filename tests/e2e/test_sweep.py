@@ -188,6 +188,25 @@ def test_a_script_needs_no_guard(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("once\n1\n", "")
 
 
+def test_a_method_of_a_script_is_sent_to_its_runs(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "from dataclasses import dataclass\n"
+        "import scarlet\n"
+        "from scarlet.methods.dsfl import DsflConfig, dsfl\n"
+        "@dataclass(frozen=True)\n"
+        "class MineConfig:\n"
+        "    temperature: float = 0.1\n"
+        "def build(config): return dsfl(DsflConfig(temperature=config.temperature))\n"
+        "scarlet.register('mine', 'Mine', MineConfig, build)\n"
+        f"table = {TINY!r} | {{'method': ['mine', 'dsfl'], 'seed': 0, 'rounds': 2}}\n"
+        "mine, dsfl = scarlet.sweep(table, out='out')\n"
+        "print(mine.title, mine.records[-1].server_accuracy == dsfl.records[-1].server_accuracy)\n"
+    )
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("Mine True\n", "")
+
+
 def test_data_that_are_missing_are_named_once_before_any_run_begins(tmp_path: Path) -> None:
     table = {**TINY, "private": "cifar10", "public": "cifar100", "data_dir": str(tmp_path)}
     with pytest.raises(DataError, match=r"^cifar10 is not under .*; run 'scarlet data get cifar10'"):

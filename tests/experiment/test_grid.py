@@ -138,8 +138,18 @@ def test_a_run_of_a_known_name_with_other_options_is_refused(tmp_path: Path) -> 
 def test_a_run_whose_open_options_were_settled_is_the_same(tmp_path: Path) -> None:
     settled = {"public_size": 1797, "model": "cnn", "engine": "contiguous", "min_answers": 1, "data_dir": "elsewhere"}
     first = began(tmp_path, Planned("a", ScarletConfig(), Config()), **settled)
-    check_same(tmp_path, [first], [])
+    alone = Planned("b", scarlet.IndividualConfig(), Config(private="npz:own.npz", public_size=50))
+    split = Planned("c", ScarletConfig(), Config(private="folder:own", clients=5))
+    began(tmp_path, alone, public_size=None)  # nothing is exchanged, and nothing was read
+    began(tmp_path, split, clients=3, samples_per_client=120)  # as the folder has them
+    check_same(tmp_path, [first, alone, split], [])
     assert (tmp_path / "a").exists()
+
+
+def test_a_run_that_ended_by_another_rule_is_not_the_same(tmp_path: Path) -> None:
+    first = began(tmp_path, Planned("a", ScarletConfig(), Config()), stop_at_mb=0.001)
+    with pytest.raises(ConfigError, match=r"config.json has a with stop_at_mb = 0.001, which is now None"):
+        check_same(tmp_path, [first], [])
 
 
 def test_a_run_without_a_round_may_be_another(tmp_path: Path) -> None:

@@ -69,11 +69,11 @@ def _axes(table: Mapping[str, object], where: str) -> tuple[dict[str, list[Any]]
         name = key.replace("-", "_")
         if name in found:
             raise ConfigError(f"{name} in {where} is there twice, with - and with _; leave one of them out")
-        if isinstance(value, list | range | np.ndarray):
+        if isinstance(value, list | range) or (isinstance(value, np.ndarray) and value.ndim):
             listed.append(name)
             found[name] = [each.item() if isinstance(each, np.generic) else each for each in value]
         else:
-            found[name] = [value.item() if isinstance(value, np.generic) else value]
+            found[name] = [value.item() if isinstance(value, np.generic | np.ndarray) else value]
     return found, listed
 
 

@@ -14,6 +14,9 @@ from scarlet.experiment.config_json import flatten, identifying, unflatten
 from scarlet.experiment.run_directory import write_json
 from scarlet.records import RunResult
 
+# Options of None which config.json has as what they came to.
+_OPEN = ("public", "public_size", "public_per_round", "samples_per_client", "model")
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -30,12 +33,15 @@ class Planned:
 
     def fixed_in(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Of what the config.json of a run says, the options that do not follow from data or from other options."""
-        follow = {"min_answers", *(name for name, value in self.identity().items() if value is None)}
-        if self.config.engine == "auto":
+        now = self.identity()
+        follow = {"min_answers", *(name for name in _OPEN if now[name] is None)}
+        if now["engine"] == "auto":
             follow.add("engine")
+        if config.get("public_size") is None:  # nothing public is used
+            follow |= {"public", "public_size", "public_per_round"}
         if ":" in self.config.private:  # such data may be split among clients already
             follow |= {"clients", "samples_per_client"}
-        return {name: config[name] for name in self.identity().keys() - follow if name in config}
+        return {name: config[name] for name in now.keys() - follow if name in config}
 
 
 def write_plan(path: Path, runs: Sequence[Planned], more: Mapping[str, object] | None = None) -> None:

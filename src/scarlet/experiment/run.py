@@ -83,7 +83,8 @@ def run(
     transport; a benchmark may pass one that measures time.
     """
     given = Given(sites, public, test, model, server_model, classes, augment, scale, optimizer, schedule)
-    Stopping.of(config).check(assemble(method, config.uplink_bits, config.downlink_bits)[1](), config)
+    if not resume:  # a run that began goes on as it is
+        Stopping.of(config).check(assemble(method, config.uplink_bits, config.downlink_bits)[1](), config)
     out = None if out is None else Path(out)
     with tracked(track, out, resume=resume) as trackers:
         watchers = [*watchers, *trackers]

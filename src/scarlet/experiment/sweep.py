@@ -8,12 +8,14 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
+
+import cloudpickle
 
 from scarlet.errors import ConfigError, ScarletError, WrongTypeError
 from scarlet.experiment.federation import prepare
@@ -24,13 +26,13 @@ from scarlet.experiment.planned import Planned, read_plan, write_plan, write_sum
 from scarlet.experiment.run import run_with
 from scarlet.experiment.run_directory import check_free, complete, finished, make, read_config, read_run
 from scarlet.experiment.sweep_page import SweepPage
-from scarlet.methods.registry import assemble
+from scarlet.methods.registry import METHODS, assemble, check_method, entry_of
 from scarlet.records import RunResult
 from scarlet.transport.local import core_count
 from scarlet.transport.worker import no_main_module
 
 PLAN = "sweep.json"
-_OF_DATA = (
+_OF_FEDERATIONS = (
     *("private", "public", "data_dir", "samples_per_client", "test_per_client", "image_size", "share_images"),
     *("public_size", "public_per_round", "clients", "private_validation", "public_validation"),
     *("model", "model_shares", "server_model", "device", "engine", "workers"),
@@ -83,11 +85,12 @@ def sweep(
     if watch is not None and not callable(watch):
         raise WrongTypeError(f"watch must be a function of the runs and of how many run at a time, got {watch!r}")
     out, planned = Path(out), grid(table, where)
+    gone: set[str] = set()
     if not (out / PLAN).exists():
         check_free(out)
     else:
         left = {each.directory for each in planned}
-        gone = [each.directory for each in read_plan(out / PLAN) if each.directory not in left]
+        gone = {each.directory for each in read_plan(out / PLAN)} - left
         if begun := [name for name in gone if _rounds(out / name)]:
             raise ConfigError(
                 f"out holds another sweep: {out / PLAN} has the run {min(begun)}, which the grid does not have; choose "
@@ -100,7 +103,7 @@ def sweep(
         if watch is not None:
             watch(runs, count)
 
-    results = run_side_by_side(planned, out, process_count(processes, planned), look)
+    results = run_side_by_side(planned, out, process_count(processes, planned), look, without=gone)
     if watch is None and (failed := [run for run in last if run.state == "failed"]):
         reasons = "; ".join(f"{run.name}: {run.reason}" for run in failed)
         raise ScarletError(f"{len(failed)} of {len(last)} runs failed, and the others are in {out}: {reasons}")
@@ -129,18 +132,23 @@ def check_same(out: Path, planned: Sequence[Planned], before: Sequence[Planned])
                 f"out holds other runs: {path} has {each.directory} with {apart} = {was.get(apart)}, which is now "
                 f"{now.get(apart)}; choose another directory"
             )
-        if (directory / "config.json").exists():
+        if (directory / "config.json").exists() and not directory.is_symlink():
             shutil.rmtree(directory)
 
 
-def run_side_by_side(planned: Sequence[Planned], out: Path, count: int, watch: Watch | None = None) -> list[RunResult]:
-    """Run what was planned and is not finished, `count` at a time; the results of all runs that have begun."""
+def run_side_by_side(
+    planned: Sequence[Planned], out: Path, count: int, watch: Watch | None = None, without: Collection[str] = ()
+) -> list[RunResult]:
+    """Run what was planned and is not finished, `count` at a time; the results of all runs that have begun.
+
+    The plan in the directory keeps the runs that others have added to it, but for those `without`.
+    """
     _check_data([each for each in planned if finished(out / each.directory) is None])
     with locked(make(out), "out"):
         before = read_plan(out / PLAN) if (out / PLAN).exists() else []
         check_same(out, planned, before)
-        begun = [each for each in before if _rounds(out / each.directory)]
-        write_plan(out / PLAN, list({each.directory: each for each in (*begun, *planned)}.values()))
+        kept = [each for each in before if each.directory not in without]
+        write_plan(out / PLAN, list({each.directory: each for each in (*kept, *planned)}.values()))
         runs = [_Run(each, out / each.directory) for each in planned]
         page = SweepPage(planned, out)
 
@@ -157,18 +165,21 @@ def run_side_by_side(planned: Sequence[Planned], out: Path, count: int, watch: W
             results = [result for run in runs if (result := run.result()) is not None]
             if results:
                 write_summaries(results, out)
-                page.write(running=False)
+            page.write(running=False)
     return results
 
 
 def _check_data(planned: Sequence[Planned]) -> None:
-    """Make one federation for each choice of data and models, so that what cannot be is said before any run begins."""
-    firsts: dict[object, Planned] = {}
+    """Try each method and each value of what makes a federation, so that a wrong one is named before any run begins."""
+    tried: set[tuple[str, object]] = set()
     for each in planned:
-        firsts.setdefault((type(each.method), *(getattr(each.config, name) for name in _OF_DATA)), each)
-    for each in firsts.values():
+        own = {("method", type(each.method)), *((name, getattr(each.config, name)) for name in _OF_FEDERATIONS)}
+        if own <= tried:
+            continue
+        tried |= own
         _, build = assemble(each.method, each.config.uplink_bits, each.config.downlink_bits)
-        prepare(each.config, method=build())
+        built = build()
+        check_method(built, prepare(each.config, method=built).asked)
 
 
 def process_count(wanted: int | None, planned: Sequence[Planned]) -> int:
@@ -205,7 +216,9 @@ class _Run:
     def begin(self, context: Any) -> None:
         self._began, self.progress.state, self.progress.before = time.monotonic(), "running", self.progress.done
         self._reason, tell = context.Pipe(duplex=False)
-        process = context.Process(target=_play, args=(self.planned, self.directory, tell))
+        # cloudpickle sends the method of a script or a notebook as it is, where pickle would send its name.
+        what = cloudpickle.dumps((self.planned, entry_of(self.planned.method)))
+        process = context.Process(target=_play, args=(what, self.directory, tell))
         with no_main_module():
             process.start()
         self._process = process  # only now: Ctrl-C may come while the first of them loads torch
@@ -300,11 +313,14 @@ def _context() -> Any:
     return context
 
 
-def _play(planned: Planned, directory: Path, tell: Connection) -> None:
-    """One run, in a process of its own; that ends with the process which began it."""
+def _play(what: bytes, directory: Path, tell: Connection) -> None:
+    """One run and its method, in a process of its own; that ends with the process which began it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all; the first process passes it on
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    planned: Planned
+    planned, known = cloudpickle.loads(what)
+    METHODS.setdefault(known.name, known)
     try:
         run_with(NOTHING_GIVEN, planned.method, planned.config, out=directory, resume=directory.exists())
     except KeyboardInterrupt:  # before its first round

@@ -51,8 +51,9 @@ def _found(directory: Path) -> Found | None:
         return None
     try:
         found = json.loads(path.read_text())
-        if isinstance(found, dict) and {"scale", "holds", "title", "sentence"} <= found.keys():
-            return found
+        known = isinstance(found, dict) and {"scale", "holds", "title", "sentence"} <= found.keys()
+        if known and found["holds"] in (True, False, None):
+            return dict(found)
     except ValueError:
         pass
     raise DataError(f"{path} is damaged; remove {directory} and make the figure again")

@@ -78,11 +78,11 @@ def make(
 
     A figure whose runs failed or were interrupted is left out.
     """
-    for exhibit in exhibits:
-        if (there := scale_in(out / exhibit.name)) not in (None, scale.name):
+    for name in EXHIBITS:
+        there = scale_in(out / name)
+        if there not in (None, scale.name) and name in [each.name for each in exhibits]:
             raise ConfigError(
-                f"out holds {exhibit.name} at scale {there}: {out / exhibit.name}; choose another directory for "
-                f"{scale.name}"
+                f"out holds {name} at scale {there}: {out / name}; choose another directory for {scale.name}"
             )
     planned = runs_of(exhibits, scale, data_dir)
     results = []
