@@ -148,7 +148,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     assert last["dsfl-lr1e+30-seed0"].state == "failed" and "smaller lr" in last["dsfl-lr1e+30-seed0"].reason
     assert [result.interrupted for result in results] == [False, True]
     page = (tmp_path / "out" / "index.html").read_text()
-    assert "2 runs: 1 finished, 1 failed." in page and "failed: round 1 failed 10 times" in page
+    assert "2 runs: 1 finished, 1 failed." in page and "dsfl-lr1e+30-seed0 failed: round 1 failed 10 times" in page
     with pytest.raises(
         ScarletError, match=r"^1 of 2 runs failed, and the others are in .*: dsfl-lr1e\+30-seed0: round 1"
     ):

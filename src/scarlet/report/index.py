@@ -13,7 +13,7 @@ from scarlet.records import RunResult
 from scarlet.report.axes import Axis, axes
 from scarlet.report.curves import MEGABYTE
 from scarlet.report.library import LIBRARY, source
-from scarlet.report.page import about, frame, progress
+from scarlet.report.page import NAMED, about, frame, progress
 from scarlet.report.summary import last_rounds
 from scarlet.report.tables import decimal, megabytes
 from scarlet.report.variants import group
@@ -64,6 +64,12 @@ def _states(runs: Sequence[RunResult], failed: Reasons) -> Iterator[str]:
     listed = ", ".join(f"{counts[each]} {each}" for each in order) or "none yet"
     shown = "" if order == [FINISHED] else ' class="unfinished"'
     yield f"<p{shown}>{len(runs)} runs: {listed}.</p>"
+    together: dict[str, list[str]] = {}
+    for name, reason in failed.items():
+        together.setdefault(reason, []).append(name)
+    for reason, names in together.items():
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        yield f'<p class="unfinished">{escape(", ".join(names[:NAMED]))}{more} failed: {escape(reason)}</p>'
 
 
 def _overview(directory: Path, runs: Sequence[RunResult], failed: Reasons) -> Iterator[str]:
@@ -90,10 +96,7 @@ def _cells(run: RunResult, varying: Sequence[Axis], failed: Reasons) -> Iterator
     yield from (axis.value(run) for axis in varying)
     yield str(run.seed)
     how = _state(run, failed)
-    if how == FAILED and run.directory is not None:
-        yield f"{how}: {failed[run.directory.name]}"
-    else:
-        yield how if how in (FINISHED, MISSING) else f"{how}: {progress(run)}"
+    yield how if how in (FINISHED, FAILED, MISSING) else f"{how}: {progress(run)}"
     yield decimal(last_rounds(run, "server_accuracy"), 3)
     yield decimal(last_rounds(run, "client_accuracy"), 3)
     yield megabytes(run.records[-1].cumulative_bytes / MEGABYTE if run.records else None)
