@@ -10,6 +10,8 @@ from scarlet.errors import ScarletError
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file so that there is the old one or the new one at any time, whatever dies meanwhile."""
+    if path.is_dir():
+        raise ScarletError(f"cannot write {path} (it is a directory); name a file in it")
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -260,6 +260,7 @@ def test_more_images_than_there_are_names_the_option_the_value_and_the_most(
         (["presets", "paper", "cfd-original"], ["NAME", "paper cfd-original"]),
         (["report"], ["directories"]),
         (["report", "nowhere"], ["nowhere"]),
+        (["sweep", "nowhere.toml", "--out", "new"], ["FILE cannot be read: nowhere.toml", "check the path"]),
     ],
 )
 def test_a_command_that_cannot_be_understood_is_told_in_one_line(

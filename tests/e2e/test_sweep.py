@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,6 +62,7 @@ def begin(out: Path, grid: Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background may ignore it
     )
 
@@ -122,6 +125,27 @@ def test_ctrl_c_ends_all_runs_after_a_whole_round_and_resume_goes_on(undisturbed
     assert metrics(out) == metrics(undisturbed)
 
 
+@pytest.mark.parametrize("seconds", [1.5, 2.5])
+def test_ctrl_c_in_a_terminal_while_torch_is_loaded_leaves_no_traceback(tmp_path: Path, seconds: float) -> None:
+    process = begin(tmp_path / "out", written(tmp_path))
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all processes
+    said, _ = process.communicate()
+    assert process.returncode == 130 and "Traceback" not in said, said
+
+
+def test_finished_runs_are_taken_up_where_the_list_of_runs_is_lost(undisturbed: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(undisturbed, tmp_path / "out"))
+    before = {path: path.read_bytes() for path in out.glob("*/metrics.jsonl")}
+    (out / "sweep.json").write_text("")
+    with pytest.raises(ConfigError, match=r"sweep.json cannot be read .*; for a sweep, remove it and give the command"):
+        sweep(TINY, out=out)
+    (out / "sweep.json").unlink()
+    sweep(TINY, out=out)
+    assert {path: path.read_bytes() for path in before} == before
+    assert (out / "sweep.json").read_bytes() == (undisturbed / "sweep.json").read_bytes()
+
+
 def test_a_finished_sweep_is_left_as_it_is_and_takes_further_values(undisturbed: Path, tmp_path: Path) -> None:
     seen: list[list[Progress]] = []
     before = {path: path.stat().st_mtime_ns for path in undisturbed.glob("*/metrics.jsonl")}
@@ -163,6 +187,7 @@ def test_what_cannot_be_run_is_said_before_any_run_begins(tmp_path: Path) -> Non
         ({"samples_per_client": [30, 100_000]}, r"^samples_per_client "),
         ({"model": ["cnn", "nope"]}, r"^unknown model 'nope'"),
         ({"public_per_round": [20, 100_000]}, r"^public_per_round "),
+        ({"engine": ["auto", "contiguous"]}, r"^scarlet-engineauto-seed0 and .* come to the same run on these data"),
         ({"device": "cuda:7"}, r"^device 'cuda:7' cannot be used"),
         ({"stop_when": "converged", "private_validation": 0.1}, r"^stop_when converged needs 40 evaluations"),
     ):

@@ -43,5 +43,14 @@ def test_a_budget_that_nothing_fits_is_named_with_the_least_that_would() -> None
         ConfigError, match=r"^target_mb must be at least 0\.\d+, which one sample a round costs, got 1e-05"
     ):
         proposals(SMALL, 1e-5)
-    with pytest.raises(ConfigError, match=r"^target_mb must be more than 0, got 0"):
-        proposals(SMALL, 0)
+    for wrong in (0, float("inf")):
+        with pytest.raises(ConfigError, match=rf"^target_mb must be a number above 0, got {wrong}"):
+            proposals(SMALL, wrong)
+
+
+def test_whoever_asks_for_the_least_gets_a_proposal() -> None:
+    for rounds in (20, 40, 61):
+        config = CostsConfig(clients=7, public_size=20, public_per_round=10, rounds=rounds)
+        with pytest.raises(ConfigError) as refused:
+            proposals(config, 1e-9)
+        assert proposals(config, float(str(refused.value).split()[5].rstrip(",")))

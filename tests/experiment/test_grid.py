@@ -13,6 +13,7 @@ from scarlet import Config, ScarletConfig
 from scarlet.errors import ConfigError, WrongTypeError
 from scarlet.experiment.config_json import flatten
 from scarlet.experiment.grid import grid
+from scarlet.experiment.locked import locked
 from scarlet.experiment.planned import Planned
 from scarlet.experiment.sweep import check_same
 
@@ -102,6 +103,8 @@ def test_a_mistake_in_the_table_itself_is_named() -> None:
     for table in ([], None, "grid.toml"):
         with pytest.raises(WrongTypeError, match=r"^the grid must be a table such as "):
             grid(table, "the grid")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^alpha in the grid must be "):
+        grid({"method": "dsfl", "alpha": np.array([[0.1, 0.3]])}, "the grid")
     with pytest.raises(WrongTypeError, match=r"^the grid must name options, and 1 is no name"):
         grid({"method": "dsfl", 1: 2}, "the grid")  # type: ignore[dict-item]
     with pytest.raises(ConfigError, match=r"^local_epochs in the grid is there twice, with - and with _; leave one"):
@@ -152,8 +155,41 @@ def test_a_run_that_ended_by_another_rule_is_not_the_same(tmp_path: Path) -> Non
         check_same(tmp_path, [first], [])
 
 
-def test_a_run_without_a_round_may_be_another(tmp_path: Path) -> None:
-    first = began(tmp_path, Planned("a", ScarletConfig(), Config(samples_per_client=100_000)))
-    (tmp_path / "a" / "metrics.jsonl").write_text("")
-    check_same(tmp_path, [Planned("a", ScarletConfig(), Config(samples_per_client=100))], [first])
+def without_a_round(out: Path, name: str) -> tuple[Planned, Planned]:
+    """A run that failed in its first round, and what is wanted in its place."""
+    failed = began(out, Planned(name, ScarletConfig(), Config(samples_per_client=100_000)))
+    (out / name / "metrics.jsonl").write_text("")
+    return failed, Planned(name, ScarletConfig(), Config(samples_per_client=100))
+
+
+def test_a_run_without_a_round_may_be_another_and_foreign_files_stay(tmp_path: Path) -> None:
+    failed, wanted = without_a_round(tmp_path, "a")
+    check_same(tmp_path, [wanted], [failed])
     assert not (tmp_path / "a").exists()
+    failed, wanted = without_a_round(tmp_path, "a")
+    (tmp_path / "a" / "notes.txt").write_text("mine")
+    check_same(tmp_path, [wanted], [failed])
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["notes.txt"]
+
+
+def test_nothing_is_removed_of_a_run_with_results_or_in_use_or_where_another_is_refused(tmp_path: Path) -> None:
+    failed, wanted = without_a_round(tmp_path, "a")
+    other = began(tmp_path, Planned("b", ScarletConfig(), Config(rounds=5)))
+    with pytest.raises(ConfigError, match=r"has b with rounds = 5, which is now 6"):
+        check_same(tmp_path, [wanted, Planned("b", ScarletConfig(), Config(rounds=6))], [failed, other])
+    with locked(tmp_path / "a", "out"), pytest.raises(ConfigError, match=r"a is in use by another command"):
+        check_same(tmp_path, [wanted], [failed])
+    for name in ("summary.json", "checkpoint/1"):
+        (tmp_path / "a" / name).mkdir(parents=True)
+        with pytest.raises(ConfigError, match=r"has a with samples_per_client = 100000, which is now 100"):
+            check_same(tmp_path, [wanted], [failed])
+        (tmp_path / "a" / name).rmdir()
+    assert (tmp_path / "a" / "config.json").exists()
+
+
+def test_a_rule_that_can_end_no_run_of_a_grid_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^stop_at_mb 1 is of traffic, and this method sends nothing; leave it out"):
+        grid({"method": ["individual", "centralized"], "stop_at_mb": 1}, "the grid")
+    assert len(grid({"method": ["individual", "dsfl"], "stop_at_mb": 1}, "the grid")) == 2
+    with pytest.raises(ConfigError, match=r"^stop_at_mb 1 is of traffic"):
+        scarlet.compare([scarlet.IndividualConfig()], Config(stop_at_mb=1))

@@ -179,8 +179,26 @@ def test_metrics_that_are_not_text_are_one_clear_line(run: tuple[Path, Result], 
         read_run(copy)
 
 
+def test_a_finished_run_that_lost_rounds_is_refused(run: tuple[Path, Result], tmp_path: Path) -> None:
+    rounds = (run[0] / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    for left in ([], rounds[:-1], [*rounds, rounds[-1]]):
+        copy = damaged(run, tmp_path / str(len(left)), "metrics.jsonl", b"".join(left))
+        with pytest.raises(
+            DataError, match=rf"metrics\.jsonl has {len(left)} of the {len(rounds)} rounds that summary"
+        ):
+            read_run(copy)
+
+
+def test_a_count_that_is_no_number_is_left_out(run: tuple[Path, Result], tmp_path: Path) -> None:
+    copy = damaged(run, tmp_path, "metrics.jsonl", b'{"round": 1, "rejections": {"a": "b"}, "failures": {"c": 2}}\n')
+    (copy / "summary.json").unlink()
+    (record,) = read_run(copy).records
+    assert (record.rejections, record.failures) == ({}, {"c": 2})
+
+
 def test_a_number_that_was_not_recorded_has_its_default(run: tuple[Path, Result], tmp_path: Path) -> None:
     copy = damaged(run, tmp_path, "metrics.jsonl", b'{"round": 1, "uplink_bytes": null, "server_accuracy": null}\n')
+    (copy / "summary.json").unlink()
     (record,) = read_run(copy).records
     assert (record.uplink_bytes, record.server_accuracy) == (0, None)
 

@@ -193,17 +193,17 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def table_in(path: Path) -> dict[str, object]:
-    """The content of a TOML file, or of a JSON file."""
+def table_in(path: Path, argument: str = "config") -> dict[str, object]:
+    """The content of a TOML file, or of a JSON file, that an argument names."""
     try:
         content = path.read_text()
         table = json.loads(content) if path.suffix == ".json" else tomllib.loads(content)
     except OSError as error:
-        raise ConfigError(f"config cannot be read: {path}: {error.strerror}; check the path") from None
+        raise ConfigError(f"{argument} cannot be read: {path}: {error.strerror}; check the path") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"config cannot be read: {path}: it is not text; check the path") from None
+        raise ConfigError(f"{argument} cannot be read: {path}: it is not text; check the path") from None
     except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
-        raise ConfigError(f"config {path} is not well formed: {error}") from None
+        raise ConfigError(f"{argument} {path} is not well formed: {error}") from None
     if not isinstance(table, dict):
-        raise ConfigError(f"config {path} must be a table of options, got {type(table).__name__}")
+        raise ConfigError(f"{argument} {path} must be a table of options, got {type(table).__name__}")
     return table

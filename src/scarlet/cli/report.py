@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _check_data(runs: Sequence[RunResult]) -> None:
     """Raise DataError where runs have different private datasets: their accuracies say nothing about each other."""
-    firsts = {run.config.get("private"): run for run in reversed(runs)}
+    firsts = {str(run.config.get("private")): run for run in reversed(runs)}
     if len(firsts) > 1:
         named = " and ".join(f"{name} in {run.directory}" for name, run in reversed(firsts.items()))
         raise DataError(f"the runs have different private datasets, {named}; make a report of each by itself")

@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     if given.get("out") is None:
         raise ConfigError("out must name a directory, so that the same command can go on with it; add --out DIR")
     file = Path(words[0])
-    grid = table_in(file)
+    grid = table_in(file, "FILE")
 
     from scarlet.experiment.sweep import sweep
 

@@ -33,20 +33,24 @@ def proposals(config: CostsConfig, target_mb: float, durations: Sequence[int] = 
     its labels are the freshest; if there is none, the D that leaves most samples.
     """
     if not (math.isfinite(target_mb) and target_mb > 0):
-        raise ConfigError(f"target_mb must be more than 0, got {target_mb}; it is the traffic of the whole run")
-    found: list[Proposal] = []
-    durations = sorted({*durations, config.cache_duration})
-    for duration in durations:
-        if duration < config.rounds and (fitting := _fitting(replace(config, cache_duration=duration), target_mb)):
-            found.append(fitting)
+        raise ConfigError(f"target_mb must be a number above 0, got {target_mb}; it is the traffic of the whole run")
+    durations = sorted(each for each in {*durations, config.cache_duration} if each < config.rounds)
+    tried = (_fitting(replace(config, cache_duration=each), target_mb) for each in durations)
+    found = [each for each in tried if each is not None]
     if not found:
         least = min(_total(replace(config, cache_duration=each, public_per_round=1)) for each in durations)
         raise ConfigError(
-            f"target_mb must be at least {least:.2g}, which one sample a round costs, got {target_mb:g}; "
+            f"target_mb must be at least {_rounded_up(least):g}, which one sample a round costs, got {target_mb:g}; "
             "use fewer clients or rounds"
         )
     best = max(found, key=lambda each: (each.public_per_round, -each.cache_duration))
     return [replace(each, recommended=each is best) for each in found]
+
+
+def _rounded_up(megabytes: float) -> float:
+    """To three digits, so that whoever asks for as much gets a proposal."""
+    unit = 10.0 ** (math.floor(math.log10(megabytes)) - 2)
+    return math.ceil(megabytes / unit) * unit
 
 
 def _fitting(config: CostsConfig, target_mb: float) -> Proposal | None:

@@ -19,6 +19,7 @@ from scarlet.experiment.planned import Planned, write_plan, write_summaries
 from scarlet.experiment.round_log import Watcher
 from scarlet.experiment.run import run_with
 from scarlet.experiment.run_directory import check_free, complete, finished, make
+from scarlet.experiment.stopping import check_rules
 from scarlet.experiment.tracking import check_track, tracked
 from scarlet.methods.registry import check_method, entry_of
 from scarlet.models.registry import ModelFactory
@@ -64,6 +65,7 @@ def compare(
     built = [entry_of(method).build(method) for method in methods]
     for each in built:
         check_method(each, config.asked if given.sites is None else replace(config, clients=len(given.sites)).asked)
+    check_rules((each, config) for each in built)
     most = next((each for each in built if each.uses_public), built[0])  # the one that needs most of the data
     names = [entry_of(method).name for method in methods]
     # Numbered where one occurs several times with different options.

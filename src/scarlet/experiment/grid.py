@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,10 +12,10 @@ import numpy as np
 
 from scarlet.config import Config
 from scarlet.errors import ConfigError, WrongTypeError, unknown
-from scarlet.experiment.config_json import flatten, from_file, identifying
-from scarlet.experiment.planned import Planned
-from scarlet.experiment.stopping import Stopping
-from scarlet.methods.registry import METHODS, Entry, check_method, entry
+from scarlet.experiment.config_json import from_file
+from scarlet.experiment.planned import Planned, same_twice
+from scarlet.experiment.stopping import check_rules
+from scarlet.methods.registry import METHODS, Entry, check_method, entry, entry_of
 from scarlet.presets import apply
 
 _NAMED_FIRST = ("seed", "method")  # in this order: what a grid has of one seed can be compared
@@ -53,8 +52,10 @@ def grid(table: Mapping[str, object], where: str) -> list[Planned]:
                 f"{where} has a run whose name, which is made of the values of all lists, has {len(each.directory)} "
                 f"letters ({each.directory[:60]}...), and a directory may have {_LONGEST}; shorten the values"
             )
-    _check_different(list(found.values()), where)
-    return list(found.values())
+    planned = list(found.values())
+    _check_different(planned, where)
+    check_rules((entry_of(each.method).build(each.method), each.config) for each in planned)
+    return planned
 
 
 def _axes(table: Mapping[str, object], where: str) -> tuple[dict[str, list[Any]], list[str]]:
@@ -69,25 +70,23 @@ def _axes(table: Mapping[str, object], where: str) -> tuple[dict[str, list[Any]]
         name = key.replace("-", "_")
         if name in found:
             raise ConfigError(f"{name} in {where} is there twice, with - and with _; leave one of them out")
-        if isinstance(value, list | range) or (isinstance(value, np.ndarray) and value.ndim):
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
+        if isinstance(value, list | range):
             listed.append(name)
             found[name] = [each.item() if isinstance(each, np.generic) else each for each in value]
         else:
-            found[name] = [value.item() if isinstance(value, np.generic | np.ndarray) else value]
+            found[name] = [value.item() if isinstance(value, np.generic) else value]
     return found, listed
 
 
 def _check_different(planned: Sequence[Planned], where: str) -> None:
     """Raise ConfigError where two runs are the same: an axis that does not affect results has one value."""
-    known: dict[str, str] = {}
-    for each in planned:
-        options = json.dumps(identifying(flatten(each.method, each.config)), sort_keys=True)
-        other = known.setdefault(options, each.directory)
-        if other != each.directory:
-            raise ConfigError(
-                f"{where} has the same run twice, as {other} and as {each.directory}; leave out one, or the "
-                "option that does not affect results"
-            )
+    if twice := same_twice(planned):
+        raise ConfigError(
+            f"{where} has the same run twice, as {' and as '.join(twice)}; leave out one, or the option that does not "
+            "affect results"
+        )
 
 
 def _planned(point: Mapping[str, Any], listed: Sequence[str], where: str) -> Planned:
@@ -101,7 +100,6 @@ def _planned(point: Mapping[str, Any], listed: Sequence[str], where: str) -> Pla
         raise ConfigError(f"preset in {where} must be a name or a list of names, got {preset!r}")
     config, (own,) = apply(preset, given, [method])
     check_method(method.build(own), config.asked)
-    Stopping.of(config)
     marks = [f"{name.replace('_', '-')}{_text(point[name])}" for name in listed if name in hints or name == "preset"]
     marks = [mark for mark in marks if not mark.startswith("seed")] + [f"seed{point['seed']}"]
     return Planned("-".join([method.name, *marks]), own, replace(config, workers=config.workers or 1))

@@ -37,4 +37,4 @@ def shared_library(directory: Path) -> Path | None:
 
 def _partition_of(result: RunResult) -> str | None:
     figure = None if result.directory is None else result.directory / "partition.svg"
-    return figure.read_text() if figure is not None and figure.exists() else None
+    return figure.read_text(errors="replace") if figure is not None and figure.exists() else None

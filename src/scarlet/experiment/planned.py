@@ -16,6 +16,7 @@ from scarlet.records import RunResult
 
 # Options of None which config.json has as what they came to.
 _OPEN = ("public", "public_size", "public_per_round", "samples_per_client", "model")
+_REMEDY = "restore it; for a sweep, remove it and give the command of the sweep again, which keeps finished runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,16 @@ class Planned:
         return {name: config[name] for name in now.keys() - follow if name in config}
 
 
+def same_twice(runs: Sequence[Planned]) -> tuple[str, str] | None:
+    """The names of two runs with the same options, if there are any."""
+    known: dict[str, str] = {}
+    for each in runs:
+        other = known.setdefault(json.dumps(each.identity(), sort_keys=True), each.directory)
+        if other != each.directory:
+            return other, each.directory
+    return None
+
+
 def write_plan(path: Path, runs: Sequence[Planned], more: Mapping[str, object] | None = None) -> None:
     """List the runs in a file; `more` are entries that each of them has beside its options."""
     table = [{"directory": each.directory, **flatten(each.method, each.config), **(more or {})} for each in runs]
@@ -57,9 +68,9 @@ def read_plan(path: Path, changed: Mapping[str, object] | None = None) -> list[P
             (str(table["directory"]), {**table, **(changed or {})}) for table in json.loads(path.read_text())["runs"]
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}); start it again") from None
+        raise ConfigError(f"{path} cannot be read ({error}); {_REMEDY}") from None
     if not runs:
-        raise ConfigError(f"{path} lists no run; start it again")
+        raise ConfigError(f"{path} lists no run; {_REMEDY}")
     return [Planned(directory, *unflatten(table, str(path))) for directory, table in runs]
 
 

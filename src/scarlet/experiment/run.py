@@ -26,7 +26,7 @@ from scarlet.experiment.result import Result, Trained
 from scarlet.experiment.round_log import RoundLog, Watcher
 from scarlet.experiment.run_directory import RunDirectory
 from scarlet.experiment.run_directory import make as make_directory
-from scarlet.experiment.stopping import Stopping
+from scarlet.experiment.stopping import Stopping, check_rules
 from scarlet.experiment.tracking import tracked
 from scarlet.experiment.validation import public_validation
 from scarlet.methods.registry import assemble, check_method, entry_of
@@ -84,7 +84,7 @@ def run(
     """
     given = Given(sites, public, test, model, server_model, classes, augment, scale, optimizer, schedule)
     if not resume:  # a run that began goes on as it is
-        Stopping.of(config).check(assemble(method, config.uplink_bits, config.downlink_bits)[1](), config)
+        check_rules([(assemble(method, config.uplink_bits, config.downlink_bits)[1](), config)])
     out = None if out is None else Path(out)
     with tracked(track, out, resume=resume) as trackers:
         watchers = [*watchers, *trackers]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from scarlet.data.partition_figure import partition_figure
 from scarlet.errors import ConfigError, DataError, ScarletError
 from scarlet.experiment.cards import save_models
+from scarlet.experiment.locked import locked
 from scarlet.experiment.pages import write_page
 from scarlet.experiment.renewal import Renewal
 from scarlet.methods.registry import METHODS
@@ -33,7 +34,11 @@ if TYPE_CHECKING:  # loading torch would make `scarlet report` slow
     from scarlet.experiment.round_log import Metrics
 
 _NUMBER = (int, float)
-_RECORDED = {field.name: dict if field.default_factory is dict else _NUMBER for field in fields(RoundRecord)}
+_BY_NAME = frozenset(field.name for field in fields(RoundRecord) if field.default_factory is dict)
+_COLUMNS = frozenset(field.name for field in fields(RoundRecord))
+_OF_THE_START = (
+    *("config.json", "agreement.json", "metrics.jsonl", "clients.csv", "ledger.csv", "partition.svg", "report.html"),
+)
 
 
 def check_free(directory: Path) -> Path:
@@ -66,7 +71,13 @@ def read_run(directory: Path) -> RunResult:
     title = str(summary.pop("title", known))
     summary.pop("method", None)
     path = directory / "metrics.jsonl"
-    return RunResult(method, title, config, _records(path, _lines(path)), summary, directory)
+    result = RunResult(method, title, config, _records(path, _lines(path)), summary, directory)
+    if not result.interrupted and summary.get("rounds", len(result.records)) != len(result.records):
+        raise DataError(
+            f"{path} has {len(result.records)} of the {summary['rounds']} rounds that summary.json counts; restore it, "
+            f"or remove {directory} and run again"
+        )
+    return result
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -83,6 +94,28 @@ def finished(directory: Path) -> RunResult | None:
         return None
     result = read_run(directory)
     return None if result.interrupted else result
+
+
+def rounds_in(directory: Path) -> int:
+    """How many rounds of a run are on disk."""
+    metrics = directory / "metrics.jsonl"
+    return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+
+def has_results(directory: Path) -> bool:
+    """Whether a directory has more of a run than what is written before its first round."""
+    saved = (directory / "summary.json").exists() or any((directory / "checkpoint").glob("*"))
+    return saved or rounds_in(directory) > 0
+
+
+def forget(directory: Path) -> None:
+    """Remove a run without results; files that no run writes stay."""
+    with locked(directory, "out"):
+        for name in _OF_THE_START:
+            (directory / name).unlink(missing_ok=True)
+    for folder in (directory / "checkpoint", directory):
+        with suppress(OSError):  # it is not there, or not empty
+            folder.rmdir()
 
 
 def complete(result: RunResult) -> None:
@@ -232,11 +265,16 @@ def _records(path: Path, lines: Sequence[str]) -> list[RoundRecord]:
             raise DataError(f"{path} line {number} is not JSON; remove the line or run again") from None
         if not isinstance(found, dict) or not isinstance(found.get("round"), int):
             raise DataError(f"{path} line {number} does not name its round; remove the line or run again")
-        known: dict[str, Any] = {
-            name: value for name, value in found.items() if isinstance(value, _RECORDED.get(name, ()))
-        }
+        known = {name: value for name, value in found.items() if name in _COLUMNS and _is_recorded(name, value)}
         records.append(RoundRecord(**known))
     return records
+
+
+def _is_recorded(name: str, value: object) -> bool:
+    """Whether a value is of the type that a column of metrics.jsonl has."""
+    if name in _BY_NAME:
+        return isinstance(value, dict) and all(isinstance(each, _NUMBER) for each in value.values())
+    return isinstance(value, _NUMBER)
 
 
 def _lines(path: Path) -> list[str]:
@@ -259,4 +297,4 @@ def _read(path: Path) -> str:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise DataError(f"cannot read {path} ({reason}); give the directory of a run") from None
+        raise DataError(f"cannot read {path} ({reason}); give the directory of a run, or make that run again") from None

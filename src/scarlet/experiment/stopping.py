@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,22 +38,21 @@ class Stopping:
             )
         return cls(config.stop_at_mb, config.stop_at_accuracy, config.stop_at_seconds, config.stop_when == "converged")
 
-    def check(self, method: Method, config: Config) -> None:
-        """Raise ConfigError for a rule that can never end a run of the method."""
+    def idle(self, method: Method, config: Config) -> str | None:
+        """What is wrong with a rule that can never end a run of the method, if there is one."""
         learned = method.server_learns and method.uses_public and config.public_validation > 0
         if self.converged and not (learned or config.private_validation > 0):
-            raise ConfigError(
+            return (
                 "stop_when converged needs a validation loss, and this method has none on public samples; give "
                 "--private-validation"
             )
         if self.accuracy is not None and not method.server_learns:
-            raise ConfigError(
+            return (
                 f"stop_at_accuracy {self.accuracy:g} is of the server's model, and this method has none; leave it out"
             )
         if self.megabytes is not None and not (method.uses_public or method.uplink.sends_parameters):
-            raise ConfigError(
-                f"stop_at_mb {self.megabytes:g} is of traffic, and this method sends nothing; leave it out"
-            )
+            return f"stop_at_mb {self.megabytes:g} is of traffic, and this method sends nothing; leave it out"
+        return None
 
     def reason(self, records: Sequence[RoundRecord]) -> str | None:
         """Why the run ends after these rounds; None: it goes on."""
@@ -70,6 +69,13 @@ class Stopping:
 
 
 ALL_ROUNDS = Stopping()
+
+
+def check_rules(runs: Iterable[tuple[Method, Config]]) -> None:
+    """Raise ConfigError where no run has rules that can end it: one of several methods may go on to its last round."""
+    complaints = [Stopping.of(config).idle(method, config) for method, config in runs]
+    if complaints and None not in complaints:
+        raise ConfigError(str(complaints[0]))
 
 
 def has_converged(records: Sequence[RoundRecord]) -> bool:

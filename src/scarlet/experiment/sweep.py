@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -22,9 +22,19 @@ from scarlet.experiment.federation import prepare
 from scarlet.experiment.given import NOTHING_GIVEN
 from scarlet.experiment.grid import grid
 from scarlet.experiment.locked import locked
-from scarlet.experiment.planned import Planned, read_plan, write_plan, write_summaries
+from scarlet.experiment.planned import Planned, read_plan, same_twice, write_plan, write_summaries
 from scarlet.experiment.run import run_with
-from scarlet.experiment.run_directory import check_free, complete, finished, make, read_config, read_run
+from scarlet.experiment.run_directory import (
+    check_free,
+    complete,
+    finished,
+    forget,
+    has_results,
+    make,
+    read_config,
+    read_run,
+    rounds_in,
+)
 from scarlet.experiment.sweep_page import SweepPage
 from scarlet.methods.registry import METHODS, assemble, check_method, entry_of
 from scarlet.records import RunResult
@@ -87,11 +97,12 @@ def sweep(
     out, planned = Path(out), grid(table, where)
     gone: set[str] = set()
     if not (out / PLAN).exists():
-        check_free(out)
+        if not any((out / each.directory).is_dir() for each in planned):  # runs that were copied there
+            check_free(out)
     else:
         left = {each.directory for each in planned}
         gone = {each.directory for each in read_plan(out / PLAN)} - left
-        if begun := [name for name in gone if _rounds(out / name)]:
+        if begun := [name for name in gone if has_results(out / name)]:
             raise ConfigError(
                 f"out holds another sweep: {out / PLAN} has the run {min(begun)}, which the grid does not have; choose "
                 "another directory"
@@ -110,15 +121,10 @@ def sweep(
     return results
 
 
-def _rounds(directory: Path) -> int:
-    """How many rounds of a run are on disk."""
-    metrics = directory / "metrics.jsonl"
-    return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
-
-
 def check_same(out: Path, planned: Sequence[Planned], before: Sequence[Planned]) -> None:
-    """Raise ConfigError where there are rounds of a run with other options; a run without a round is begun anew."""
+    """Raise ConfigError where there are results of a run with other options; a run without results is removed."""
     asked = {each.directory: each.identity() for each in before}
+    stale = []
     for each in planned:
         directory, now = out / each.directory, each.identity()
         path, was = out / PLAN, asked.get(each.directory, now)
@@ -126,14 +132,16 @@ def check_same(out: Path, planned: Sequence[Planned], before: Sequence[Planned])
             path, was = directory / "config.json", {**now, **each.fixed_in(read_config(directory))}
         if was == now:
             continue
-        if _rounds(directory):
+        if has_results(directory):
             apart = min(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
             raise ConfigError(
                 f"out holds other runs: {path} has {each.directory} with {apart} = {was.get(apart)}, which is now "
                 f"{now.get(apart)}; choose another directory"
             )
-        if (directory / "config.json").exists() and not directory.is_symlink():
-            shutil.rmtree(directory)
+        stale.append(directory)
+    for directory in stale:
+        if directory.is_dir() and not directory.is_symlink():
+            forget(directory)
 
 
 def run_side_by_side(
@@ -147,6 +155,9 @@ def run_side_by_side(
     with locked(make(out), "out"):
         before = read_plan(out / PLAN) if (out / PLAN).exists() else []
         check_same(out, planned, before)
+        for name in without:
+            if (out / name).is_dir():
+                forget(out / name)
         kept = [each for each in before if each.directory not in without]
         write_plan(out / PLAN, list({each.directory: each for each in (*kept, *planned)}.values()))
         runs = [_Run(each, out / each.directory) for each in planned]
@@ -172,6 +183,7 @@ def run_side_by_side(
 def _check_data(planned: Sequence[Planned]) -> None:
     """Try each method and each value of what makes a federation, so that a wrong one is named before any run begins."""
     tried: set[tuple[str, object]] = set()
+    settled = []
     for each in planned:
         own = {("method", type(each.method)), *((name, getattr(each.config, name)) for name in _OF_FEDERATIONS)}
         if own <= tried:
@@ -179,7 +191,11 @@ def _check_data(planned: Sequence[Planned]) -> None:
         tried |= own
         _, build = assemble(each.method, each.config.uplink_bits, each.config.downlink_bits)
         built = build()
-        check_method(built, prepare(each.config, method=built).asked)
+        federation = prepare(each.config, method=built)
+        check_method(built, federation.asked)
+        settled.append(replace(each, config=federation.config))
+    if twice := same_twice(settled):
+        raise ConfigError(f"{' and '.join(twice)} come to the same run on these data; leave out one of their values")
 
 
 def process_count(wanted: int | None, planned: Sequence[Planned]) -> int:
@@ -257,7 +273,7 @@ class _Run:
         return result
 
     def _count_rounds(self) -> None:
-        self.progress.done = _rounds(self.directory)
+        self.progress.done = rounds_in(self.directory)
 
     def _end(self, process: BaseProcess) -> None:
         assert self._reason is not None
@@ -310,6 +326,13 @@ def _context() -> Any:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["scarlet.experiment.run"])
+    # It inherits that SIGINT is blocked: a terminal sends Ctrl-C to it as well, also while it still loads torch.
+    resource_tracker.ensure_running()  # first, because its start unblocks SIGINT
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
 
 
@@ -320,7 +343,7 @@ def _play(what: bytes, directory: Path, tell: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     planned: Planned
     planned, known = cloudpickle.loads(what)
-    METHODS.setdefault(known.name, known)
+    METHODS[known.name] = known
     try:
         run_with(NOTHING_GIVEN, planned.method, planned.config, out=directory, resume=directory.exists())
     except KeyboardInterrupt:  # before its first round

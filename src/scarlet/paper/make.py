@@ -84,6 +84,8 @@ def make(
             raise ConfigError(
                 f"out holds {name} at scale {there}: {out / name}; choose another directory for {scale.name}"
             )
+    if out.is_file():
+        raise ConfigError(f"out must be a directory, and {out} is a file; choose another name")
     planned = runs_of(exhibits, scale, data_dir)
     results = []
     if planned:

@@ -27,7 +27,7 @@ Reasons = Mapping[str, str]  # why runs failed, by the names of their directorie
 def write_library(directory: Path) -> None:
     """Write the plot library, once, for the index of a sweep and the pages of the runs below it."""
     path = directory / LIBRARY
-    if not path.exists() or path.read_text(encoding="utf-8") != source():
+    if not path.exists() or path.read_bytes() != source().encode():
         write_whole(path, source())
 
 
