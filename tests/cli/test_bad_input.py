@@ -458,3 +458,13 @@ def test_batched_is_refused_for_a_model_that_draws_by_itself(mistake: Mistake, m
     complaint = mistake("run", "scarlet", "--model", "forgetful", "--engine", "batched", "--out", "out")
     assert complaint.startswith("engine must not be batched for a model that cannot be stacked (")
     assert complaint.endswith("; use auto")
+
+
+def test_what_may_not_be_read_is_named_with_the_remedy(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(argv: object) -> int:
+        raise PermissionError(13, "Permission denied", "locked/sweep.json")
+
+    monkeypatch.setattr("scarlet.cli.report.main", refuse)
+    assert mistake("report", "locked") == (
+        "cannot use locked/sweep.json (Permission denied); check its permissions and the room on the disk"
+    )

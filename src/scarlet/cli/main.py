@@ -61,8 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ScarletError, OSError) as error:  # OSError: a full disk, a directory that may not be written
+    except ScarletError as error:
         print(f"scarlet: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # a full disk, a directory that may not be written
+        named = f"cannot use {error.filename} ({error.strerror})" if error.filename else str(error)
+        print(f"scarlet: {named}; check its permissions and the room on the disk", file=sys.stderr)
         return 2
 
 
