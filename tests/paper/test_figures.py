@@ -112,6 +112,14 @@ def test_the_sentence_names_the_parts_of_a_claim_that_do_not_hold() -> None:
     assert dear.sentence.startswith("The claim does not hold (bytes at alpha = 0.1, bytes at alpha = 0.3): ")
 
 
+def test_a_cache_cannot_harm_a_server_that_learns_nothing() -> None:
+    same = shown("cache-others", lambda wanted: (0.04 if wanted.method == "cfd" else 0.5, as_the_paper_says(wanted)[1]))
+    assert (
+        same.parts["accuracy of CFD"] is None and "CFD saves 50% of its bytes, and its server (0.042" in same.sentence
+    )
+    assert same.parts["accuracy of COMET"] is True and same.holds is None
+
+
 def test_seeds_that_contradict_each_other_leave_a_claim_open() -> None:
     """Which beta is ahead on average, and by how much, is luck where one seed says this and another that."""
 
@@ -170,7 +178,7 @@ def test_a_best_beta_that_does_not_fall_is_not_the_claim() -> None:
         "alpha-beta",
         lambda wanted: (0.5 + 0.05 * (0 if wanted.options["beta"] == "auto" else wanted.options["beta"]), 4.0),
     )
-    assert same.holds is False and same.parts["1 at alpha = 1"] is False
+    assert same.holds is False and same.parts["beta = 1 at alpha = 1"] is False
 
 
 def test_a_run_that_its_validation_losses_would_not_end_does_not_bear_out_the_claim() -> None:

@@ -74,9 +74,10 @@ def _duration(context: Context) -> Shown:
         rows,
         figure,
         parts,
-        f"against no cache, D = {middle} changes the server's accuracy by {loss['delete', middle].points()} and saves "
-        f"{saved:.0%} of the bytes; D = {longest} changes it by {loss['delete', longest].points()} where expired "
-        f"labels are deleted, and by {loss['refresh', longest].points()} where they are refreshed",
+        f"against no cache, and where expired labels are deleted, D = {middle} changes the server's accuracy by "
+        f"{loss['delete', middle].points()} and saves {saved:.0%} of the bytes, and D = {longest} changes it by "
+        f"{loss['delete', longest].points()}; where they are refreshed, D = {longest} changes it by "
+        f"{loss['refresh', longest].points()}",
     )
 
 
@@ -193,11 +194,15 @@ def _validation(context: Context) -> Shown:
         both = [plateau(run.records, quantity) for quantity in ("server_accuracy", "client_accuracy")]
         flat, stop = max((each for each in both if each is not None), default=None), stop_of(run.records)
         early, late = _recent([each for each in run.records if each.round <= (stop or 0)]), _recent(run.records)
-        parts[f"time, seed {seed}"] = flat is not None and stop is not None and abs(stop - flat) <= 0.15 * flat
+        parts[f"round, seed {seed}"] = flat is not None and stop is not None and abs(stop - flat) <= 0.15 * flat
         parts[f"accuracy, seed {seed}"] = stop is not None and early > late - POINT
-        ended = f"not within {len(run.records)} rounds" if stop is None else f"after round {stop} with {early:.3f}"
-        said.append(f"seed {seed} {ended} (all rounds: {late:.3f}, flat from round {flat})")
-    return Shown(rows, figure, parts, "by its validation losses a run would end: " + ", ".join(said))
+        ended = (
+            f"not within {len(run.records)} rounds"
+            if stop is None
+            else f"after round {stop}, its server at {early:.3f}"
+        )
+        said.append(f"seed {seed} {ended} (after all rounds {late:.3f}; accuracies are flat from round {flat})")
+    return Shown(rows, figure, parts, "by its validation losses a run would end: " + "; ".join(said))
 
 
 def _recent(records: Sequence[RoundRecord]) -> float:

@@ -98,9 +98,9 @@ def _costs(context: Context) -> Shown:
         rows,
         figure,
         {"uplink": saved > 0.65, "both directions": total < whole / 2},
-        f"in {rounds} rounds SCARLET sends {own.uplink_mb.mean:.2f} MB up (the paper: 1.37) and "
-        f"{own.downlink_mb.mean:.2f} down (2.97) a round; its uplink is {saved:.0%} below DS-FL's (71 %), and both "
-        f"directions together {1 - total / whole:.0%}",
+        f"in {rounds} rounds of 100 clients SCARLET sends {own.uplink_mb.mean:.2f} MB up (the paper: 1.37) and "
+        f"{own.downlink_mb.mean:.2f} down (2.97) a round; its uplink is {saved:.0%} below DS-FL's (71%), and both "
+        f"directions together are {1 - total / whole:.0%} below",
     )
 
 
@@ -182,8 +182,8 @@ def _era_entropy(context: Context) -> Shown:
         rows,
         figure,
         {"Enhanced ERA": kept < 1e-6, "ERA": share < 0.1 and left["T"] < left["beta"]},
-        f"beta = 1 leaves the entropy of both labels unchanged; T = {keeping:.3f}, which keeps that of the "
-        f"unsure label, leaves the sure one {share:.1%} of its own; where the unsure label loses a tenth of its "
+        f"beta = 1 leaves the entropy of both labels unchanged; T = {keeping:.3f}, which keeps the entropy of the "
+        f"unsure label, leaves the sure label {share:.1%} of its entropy; where the unsure label loses a tenth of its "
         f"entropy, the sure one is left with {left['T']:.2%} under ERA (T = {sharper:.3f}) and {left['beta']:.1%} "
         f"under Enhanced ERA (beta = {power:.2f})",
     )

@@ -41,10 +41,12 @@ def _era_vs_enhanced(context: Context) -> Shown:
             for name, value, tried in (("T", t, scale.temperatures), ("beta", beta, scale.betas))
             if value in (tried[0], tried[-1])
         ]
-        limit = f" ({' and '.join(edge)}: at the edge of those tried)" if edge else ""
+        limit = f", where {' and '.join(edge)} {'are' if edge[1:] else 'is'} at the edge of those tried" if edge else ""
         ahead = paired(own, its)
         parts[f"alpha = {alpha:g}"] = is_more(ahead)
-        said.append(f"at alpha = {alpha:g} beta = {beta:g} is {ahead.beside(f'T = {t:g}')}{limit}")
+        said.append(
+            f"at alpha = {alpha:g} the server with beta = {beta:g} is {ahead.beside(f'that with T = {t:g}')}{limit}"
+        )
         by_round(axis, list(runs.of(old).values()), "server_accuracy", f"ERA, T = {t:g}", colour_of("dsfl"))
         by_round(
             axis, list(runs.of(new).values()), "server_accuracy", f"Enhanced, beta = {beta:g}", colour_of("scarlet")
@@ -137,14 +139,15 @@ def _alpha_beta(context: Context) -> Shown:
     figure, rows, best = _heat_maps(context, alphas)
     first, last = alphas[0], alphas[-1]
     parts: Parts = {
-        f"more than 1 at alpha = {first:g}": _gains(context, first),
-        f"1 at alpha = {last:g}": _needs_none(context, last),
+        f"beta above 1 at alpha = {first:g}": _gains(context, first),
+        f"beta = 1 at alpha = {last:g}": _needs_none(context, last),
     }
-    said = ", ".join(
-        f"{best[alpha]:g} at alpha = {alpha:g} (auto is {_apart(context, alpha, AUTO, best[alpha]).beside('it')})"
+    said = "; ".join(
+        f"at alpha = {alpha:g} it is {best[alpha]:g}, and auto is "
+        + _apart(context, alpha, AUTO, best[alpha]).beside("it")
         for alpha in alphas
     )
-    return Shown(rows, figure, parts, f"the fixed beta with the best server is {said}")
+    return Shown(rows, figure, parts, f"the fixed beta with the best server: {said}")
 
 
 def _near_iid(context: Context) -> Shown:
@@ -153,7 +156,7 @@ def _near_iid(context: Context) -> Shown:
     parts = {f"alpha = {alpha:g}": _needs_none(context, alpha) for alpha in best if alpha >= 1}
     said = [
         f"at alpha = {alpha:g} beta = 1 is "
-        + _apart(context, alpha, 1.0, other).beside(f"the best of the others, {other:g}")
+        + _apart(context, alpha, 1.0, other).beside(f"the best of the others, beta = {other:g}")
         for alpha, other in second.items()
     ]
     return Shown(rows, figure, parts, "for the server, " + "; ".join(said))
