@@ -17,12 +17,16 @@ from scarlet.records import LAST_ROUNDS
 
 LENGTHS = (150, 200, 250)  # rounds after which runs are cut, to see whether they were flat from the same round on
 NEAR = 0.15
+HEADS = (
+    *("run", "ends after", "server there", "all rounds", "best ten", "flat from", "clients flat from"),
+    f"flat if cut after {', '.join(map(str, LENGTHS))}",
+)
 
 
 def main(directories: list[Path]) -> None:
     """Print a line a run, and what they have in common."""
-    print("| run | ends after | server there | all rounds | best ten | flat from | if cut after 150, 200, 250 |")
-    print("|---|---|---|---|---|---|---|")
+    print(f"| {' | '.join(HEADS)} |")
+    print("|---" * len(HEADS) + "|")
     gains: list[float] = []
     parts: list[float] = []
     found: list[tuple[int, int]] = []  # where each run ends, and from where on it is flat
@@ -39,8 +43,9 @@ def main(directories: list[Path]) -> None:
         gains.append(there - last)
         parts.append(end / len(records))
         found.append((end, flat))
-        cuts = ", ".join(map(str, cut.values()))
-        print(f"| {directory.name} | {end} | {there:.3f} | {last:.3f} | {means.max():.3f} | {flat} | {cuts} |")
+        cuts, clients = ", ".join(map(str, cut.values())), plateau(records, "client_accuracy")
+        row = f"{there:.3f} | {last:.3f} | {means.max():.3f} | {flat} | {clients} | {cuts}"
+        print(f"| {directory.name} | {end} | {row} |")
     always = max(range(50, 301, 10), key=lambda end: _near([(end, flat) for _, flat in found]))
     print(f"ends after {fmean(parts):.0%} of the rounds; against all rounds {100 * fmean(gains):+.1f} points,")
     print(f"at worst {100 * min(gains):+.1f}; {_near(found)} of {len(found)} within {NEAR:.0%} of where they are flat,")

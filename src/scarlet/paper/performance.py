@@ -35,6 +35,19 @@ def _needs(runs: Runs, wanted: Wanted, accuracies: Mapping[int, float]) -> dict[
     return {seed: needed for seed, needed in found.items() if needed is not None}
 
 
+def _cost_of_dsfl(servers: Mapping[str, Mapping[int, float]], needs: Mapping[str, Mapping[int, float]]) -> str:
+    """What DS-FL's final accuracy costs DS-FL and SCARLET, and how far SCARLET's own is from it."""
+    ours, theirs = needs["scarlet"], needs["dsfl"]
+    cost = f"SCARLET {mean(ours):.3g} MB, seed by seed {ratio(ours, theirs).percent()} of that"
+    if ours.keys() < theirs.keys():
+        cost += f", and is reached under {len(ours)} of {len(theirs)} seeds"
+    return (
+        f"DS-FL's final accuracy ({mean(servers['dsfl']):.3f} on average) costs DS-FL {mean(theirs):.3g} MB and "
+        f"{cost if ours else 'is out of the reach of SCARLET'}; "
+        f"SCARLET's own is {paired(servers['scarlet'], servers['dsfl']).beside('it')}"
+    )
+
+
 def _below_half(ours: Mapping[int, float], theirs: Mapping[int, float], ahead: Interval) -> bool | None:
     """Whether an accuracy costs less than half; where it is not reached under every seed, `ahead` is by how much."""
     if ours.keys() < theirs.keys():
@@ -144,14 +157,10 @@ def _performance(context: Context) -> Shown:
         ours, theirs = needs["scarlet"], needs["dsfl"]
         above = paired(servers["scarlet"], servers["dsfl"])
         parts[f"bytes at {setting.title}"] = _below_half(ours, theirs, above)
-        cost = f"SCARLET {mean(ours):.1f} MB, seed by seed {ratio(ours, theirs).percent()} of that"
-        if ours.keys() < theirs.keys():
-            cost += f", and is reached under {len(ours)} of {len(theirs)} seeds"
         said.append(
             f"{setting.title}: the server of SCARLET is {ahead.beside(f'the best other, that of {title_of(best)}')}, "
-            f"and its clients are {beside.beside(f'those of {title_of(best_clients)}')}; DS-FL's final accuracy "
-            f"({mean(servers['dsfl']):.3f} on average) costs DS-FL {mean(theirs):.1f} MB and "
-            f"{cost if ours else 'is out of the reach of SCARLET'}; SCARLET's own is {above.beside('it')}"
+            f"and its clients are {beside.beside(f'those of {title_of(best_clients)}')}; "
+            + _cost_of_dsfl(servers, needs)
         )
     axes[1].legend(fontsize=7)
     return Shown(rows, figure, parts, ". ".join(said))
@@ -183,11 +192,14 @@ def _equal_bytes(context: Context) -> Shown:
         {"method": name, "budget_mb": budget, "server_accuracy": mean(score), "seeds": len(score)}
         for name, score in scores.items()
     ]
+    servers = {name: runs.score(each, server) for name, each in wanted.items()}
+    needs = {name: _needs(runs, wanted[name], servers["dsfl"]) for name in ("scarlet", "dsfl")}
     best = _best_other(scores)
     ahead = paired(scores["scarlet"], scores[best])
     shown = ", ".join(f"{title_of(name)} {mean(score):.3f}" for name, score in scores.items() if score)
     found_text = f"when each has spent {budget:.2f} MB under entropy coding, the servers have {shown}; SCARLET is "
-    return Shown(rows, figure, {"accuracy": is_more(ahead)}, found_text + ahead.beside(title_of(best)))
+    found_text += f"{ahead.beside(title_of(best))}; {_cost_of_dsfl(servers, needs)}"
+    return Shown(rows, figure, {"accuracy": is_more(ahead)}, found_text)
 
 
 def _equal_bytes_wants(scale: Scale) -> list[Wanted]:
