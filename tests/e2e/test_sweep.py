@@ -213,7 +213,7 @@ def test_a_script_needs_no_guard(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("once\n1\n", "")
 
 
-def test_a_method_of_a_script_is_sent_to_its_runs(tmp_path: Path) -> None:
+def test_a_method_of_a_script_is_sent_to_its_runs_also_where_it_replaces_another(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "from dataclasses import dataclass\n"
         "import scarlet\n"
@@ -222,8 +222,8 @@ def test_a_method_of_a_script_is_sent_to_its_runs(tmp_path: Path) -> None:
         "class MineConfig:\n"
         "    temperature: float = 0.1\n"
         "def build(config): return dsfl(DsflConfig(temperature=config.temperature))\n"
-        "scarlet.register('mine', 'Mine', MineConfig, build)\n"
-        f"table = {TINY!r} | {{'method': ['mine', 'dsfl'], 'seed': 0, 'rounds': 2}}\n"
+        "scarlet.register('cfd', 'Mine', MineConfig, build)\n"
+        f"table = {TINY!r} | {{'method': ['cfd', 'dsfl'], 'seed': 0, 'rounds': 2}}\n"
         "mine, dsfl = scarlet.sweep(table, out='out')\n"
         "print(mine.title, mine.records[-1].server_accuracy == dsfl.records[-1].server_accuracy)\n"
     )
