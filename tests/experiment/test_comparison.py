@@ -76,5 +76,5 @@ def test_ctrl_c_ends_a_comparison_with_what_was_done(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["[]", '{"runs": 3}', '{"runs": [{}]}', '{"runs": [7]}', '{"runs": []}', "{"])
 def test_a_damaged_plan_is_one_clear_line(content: str, tmp_path: Path) -> None:
     (tmp_path / "comparison.json").write_text(content)
-    with pytest.raises(ConfigError, match=r"comparison\.json .*; start it again"):
+    with pytest.raises(ConfigError, match=r"comparison\.json .*; restore it; for a sweep, remove it"):
         read_plan(tmp_path / "comparison.json")

@@ -15,6 +15,7 @@ from scarlet.experiment.config_json import flatten
 from scarlet.experiment.grid import grid
 from scarlet.experiment.locked import locked
 from scarlet.experiment.planned import Planned
+from scarlet.experiment.run_directory import forget
 from scarlet.experiment.sweep import check_same
 
 
@@ -180,11 +181,25 @@ def test_nothing_is_removed_of_a_run_with_results_or_in_use_or_where_another_is_
     with locked(tmp_path / "a", "out"), pytest.raises(ConfigError, match=r"a is in use by another command"):
         check_same(tmp_path, [wanted], [failed])
     for name in ("summary.json", "checkpoint/1"):
-        (tmp_path / "a" / name).mkdir(parents=True)
+        (tmp_path / "a" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "a" / name).write_text('{"rounds": 3}')
         with pytest.raises(ConfigError, match=r"has a with samples_per_client = 100000, which is now 100"):
             check_same(tmp_path, [wanted], [failed])
-        (tmp_path / "a" / name).rmdir()
+        with pytest.raises(ConfigError, match=r"^out holds .*a, which has results by now; give the same command again"):
+            forget(tmp_path / "a")
+        (tmp_path / "a" / name).unlink()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    forget(tmp_path / "link")
     assert (tmp_path / "a" / "config.json").exists()
+
+
+def test_a_run_that_ctrl_c_ended_before_its_first_round_may_be_another(tmp_path: Path) -> None:
+    failed, wanted = without_a_round(tmp_path, "a")
+    (tmp_path / "a" / "summary.json").write_text('{"rounds": 0, "interrupted": true}')
+    for name in ("server.json", "server.safetensors"):
+        (tmp_path / "a" / name).write_text("untrained")
+    check_same(tmp_path, [wanted], [failed])
+    assert not (tmp_path / "a").exists()
 
 
 def test_a_rule_that_can_end_no_run_of_a_grid_is_refused() -> None:

@@ -189,6 +189,14 @@ def test_a_finished_run_that_lost_rounds_is_refused(run: tuple[Path, Result], tm
             read_run(copy)
 
 
+def test_a_finished_run_that_goes_back_to_a_checkpoint_is_not_finished_until_it_is_again(
+    run: tuple[Path, Result], tmp_path: Path
+) -> None:
+    copy = shutil.copytree(run[0], tmp_path / "run")
+    RunDirectory(copy, resume=True).rewind(1)
+    assert len(read_run(copy).records) == 1 and read_run(copy).interrupted
+
+
 def test_a_count_that_is_no_number_is_left_out(run: tuple[Path, Result], tmp_path: Path) -> None:
     copy = damaged(run, tmp_path, "metrics.jsonl", b'{"round": 1, "rejections": {"a": "b"}, "failures": {"c": 2}}\n')
     (copy / "summary.json").unlink()

@@ -19,7 +19,7 @@ from scarlet.methods.registry import METHODS
 from scarlet.records import LAST_ROUNDS, RoundRecord, RunResult, by_reason
 from scarlet.report.curves import MEGABYTE
 from scarlet.report.summary import over_seeds
-from scarlet.report.variants import Variant, group
+from scarlet.report.variants import Variant, distinct, group
 from scarlet.wire.ledger import Ledger
 
 
@@ -130,7 +130,7 @@ def _print_table(results: Sequence[RunResult], page: Path) -> None:
     screen = console()
     names = ("method", "seeds", "server acc.", "client acc.", "MB up", "MB down", "MB total", "hits", "sec.")
     drawn = table(f"means of the last {LAST_ROUNDS} evaluated rounds, megabytes of the whole run", names)
-    for variant in group(results):
+    for variant in group(distinct(results)):
         drawn.add_row(
             variant.name,
             str(len(variant.runs)),

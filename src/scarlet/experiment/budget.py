@@ -34,7 +34,7 @@ def proposals(config: CostsConfig, target_mb: float, durations: Sequence[int] = 
     """
     if not (math.isfinite(target_mb) and target_mb > 0):
         raise ConfigError(f"target_mb must be a number above 0, got {target_mb}; it is the traffic of the whole run")
-    durations = sorted(each for each in {*durations, config.cache_duration} if each < config.rounds)
+    durations = sorted(each for each in {*durations, config.cache_duration} if each < config.rounds) or [0]
     tried = (_fitting(replace(config, cache_duration=each), target_mb) for each in durations)
     found = [each for each in tried if each is not None]
     if not found:

@@ -38,6 +38,7 @@ _BY_NAME = frozenset(field.name for field in fields(RoundRecord) if field.defaul
 _COLUMNS = frozenset(field.name for field in fields(RoundRecord))
 _OF_THE_START = (
     *("config.json", "agreement.json", "metrics.jsonl", "clients.csv", "ledger.csv", "partition.svg", "report.html"),
+    *("summary.json", "server.json", "server.safetensors"),  # where Ctrl-C came before the first round
 )
 
 
@@ -103,14 +104,19 @@ def rounds_in(directory: Path) -> int:
 
 
 def has_results(directory: Path) -> bool:
-    """Whether a directory has more of a run than what is written before its first round."""
-    saved = (directory / "summary.json").exists() or any((directory / "checkpoint").glob("*"))
-    return saved or rounds_in(directory) > 0
+    """Whether a directory has rounds of a run, or what was learned in them."""
+    summary = directory / "summary.json"  # which Ctrl-C writes before the first round, too
+    counted = _read_object(summary).get("rounds") if summary.exists() else 0
+    return counted != 0 or rounds_in(directory) > 0 or any((directory / "checkpoint").glob("*"))
 
 
 def forget(directory: Path) -> None:
-    """Remove a run without results; files that no run writes stay."""
+    """Remove a run without results; files that no run writes stay, and what a link leads to."""
+    if not directory.is_dir() or directory.is_symlink():
+        return
     with locked(directory, "out"):
+        if has_results(directory):
+            raise ConfigError(f"out holds {directory}, which has results by now; give the same command again")
         for name in _OF_THE_START:
             (directory / name).unlink(missing_ok=True)
     for folder in (directory / "checkpoint", directory):
@@ -185,6 +191,7 @@ class RunDirectory:
         lines = _lines(metrics)[:round]
         if len(lines) < round:
             raise DataError(f"{metrics} has {len(lines)} of the {round} rounds before the checkpoint; run anew")
+        (self.path / "summary.json").unlink(missing_ok=True)  # a run that went back is not finished
         _replace(metrics, lines)
         for name in ("ledger.csv", "clients.csv"):
             _rewind_table(self.path / name, round)

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -18,11 +18,12 @@ from typing import Any, Literal
 import cloudpickle
 
 from scarlet.errors import ConfigError, ScarletError, WrongTypeError
+from scarlet.experiment.comparison import PLAN as COMPARISON
 from scarlet.experiment.federation import prepare
 from scarlet.experiment.given import NOTHING_GIVEN
 from scarlet.experiment.grid import grid
 from scarlet.experiment.locked import locked
-from scarlet.experiment.planned import Planned, read_plan, same_twice, write_plan, write_summaries
+from scarlet.experiment.planned import Planned, read_plan, write_plan, write_summaries
 from scarlet.experiment.run import run_with
 from scarlet.experiment.run_directory import (
     check_free,
@@ -97,7 +98,8 @@ def sweep(
     out, planned = Path(out), grid(table, where)
     gone: set[str] = set()
     if not (out / PLAN).exists():
-        if not any((out / each.directory).is_dir() for each in planned):  # runs that were copied there
+        copied = any((out / each.directory).is_dir() for each in planned)
+        if not copied or (out / COMPARISON).exists():
             check_free(out)
     else:
         left = {each.directory for each in planned}
@@ -140,8 +142,7 @@ def check_same(out: Path, planned: Sequence[Planned], before: Sequence[Planned])
             )
         stale.append(directory)
     for directory in stale:
-        if directory.is_dir() and not directory.is_symlink():
-            forget(directory)
+        forget(directory)
 
 
 def run_side_by_side(
@@ -156,8 +157,7 @@ def run_side_by_side(
         before = read_plan(out / PLAN) if (out / PLAN).exists() else []
         check_same(out, planned, before)
         for name in without:
-            if (out / name).is_dir():
-                forget(out / name)
+            forget(out / name)
         kept = [each for each in before if each.directory not in without]
         write_plan(out / PLAN, list({each.directory: each for each in (*kept, *planned)}.values()))
         runs = [_Run(each, out / each.directory) for each in planned]
@@ -183,7 +183,6 @@ def run_side_by_side(
 def _check_data(planned: Sequence[Planned]) -> None:
     """Try each method and each value of what makes a federation, so that a wrong one is named before any run begins."""
     tried: set[tuple[str, object]] = set()
-    settled = []
     for each in planned:
         own = {("method", type(each.method)), *((name, getattr(each.config, name)) for name in _OF_FEDERATIONS)}
         if own <= tried:
@@ -191,11 +190,7 @@ def _check_data(planned: Sequence[Planned]) -> None:
         tried |= own
         _, build = assemble(each.method, each.config.uplink_bits, each.config.downlink_bits)
         built = build()
-        federation = prepare(each.config, method=built)
-        check_method(built, federation.asked)
-        settled.append(replace(each, config=federation.config))
-    if twice := same_twice(settled):
-        raise ConfigError(f"{' and '.join(twice)} come to the same run on these data; leave out one of their values")
+        check_method(built, prepare(each.config, method=built).asked)
 
 
 def process_count(wanted: int | None, planned: Sequence[Planned]) -> int:
@@ -325,8 +320,8 @@ def _context() -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["scarlet.experiment.run"])
-    # It inherits that SIGINT is blocked: a terminal sends Ctrl-C to it as well, also while it still loads torch.
+    context.set_forkserver_preload(["scarlet.experiment.fork_server"])
+    # A terminal sends Ctrl-C to the server as well: until it has loaded torch, it inherits that SIGINT is blocked.
     resource_tracker.ensure_running()  # first, because its start unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -16,7 +16,7 @@ from scarlet.report.library import LIBRARY, source
 from scarlet.report.page import NAMED, about, frame, progress
 from scarlet.report.summary import last_rounds
 from scarlet.report.tables import decimal, megabytes
-from scarlet.report.variants import group
+from scarlet.report.variants import distinct, group
 from scarlet.whole_file import write_whole
 
 FINISHED, INTERRUPTED, UNFINISHED, MISSING, FAILED = "finished", "interrupted", "not finished", "missing", "failed"
@@ -43,7 +43,7 @@ def write_index(
     failed = failed or {}
     body = [*_states(runs, failed), *_overview(directory, runs, failed)]
     if begun := [run for run in runs if run.records]:
-        body += about(begun)
+        body += about(distinct(begun))
     write_whole(directory / "index.html", frame(body, link=LIBRARY, running=running))
 
 
@@ -74,7 +74,7 @@ def _states(runs: Sequence[RunResult], failed: Reasons) -> Iterator[str]:
 
 def _overview(directory: Path, runs: Sequence[RunResult], failed: Reasons) -> Iterator[str]:
     """A line for each run."""
-    begun = [run for run in runs if run.records]
+    begun = distinct([run for run in runs if run.records])
     place = {id(run): at for at, variant in enumerate(group(begun) if begun else ()) for run in variant.runs}
     varying = axes([_known(run) for run in runs])
     heads = ("run", *(axis.option for axis in varying), "seed", "state", "server accuracy", "client accuracy", "MB")

@@ -37,8 +37,7 @@ def group(runs: Sequence[RunResult]) -> tuple[Variant, ...]:
         raise DataError("no run to report; give the directory of at least one run")
     gathered: dict[str, list[RunResult]] = {}
     for run in runs:
-        options = {option: value for option, value in run.config.items() if option not in NOT_COMPARED}
-        gathered.setdefault(json.dumps([run.method, options], sort_keys=True), []).append(run)
+        gathered.setdefault(_options(run), []).append(run)
     firsts = [members[0] for members in gathered.values()]
     for members in gathered.values():
         twice = [seed for seed, count in Counter(run.seed for run in members).items() if count > 1]
@@ -46,6 +45,20 @@ def group(runs: Sequence[RunResult]) -> tuple[Variant, ...]:
             name = f"{members[0].method} with seed {twice[0]}"
             raise DataError(f"{name} is given twice with the same options; give it once")
     return tuple(Variant(members[0].title, _marks(members[0], firsts), tuple(members)) for members in gathered.values())
+
+
+def distinct(runs: Sequence[RunResult]) -> list[RunResult]:
+    """The runs but for those that repeat an earlier one, with the same method, options and seed."""
+    first: dict[tuple[str, object], RunResult] = {}
+    for run in runs:
+        first.setdefault((_options(run), run.seed), run)
+    return list(first.values())
+
+
+def _options(run: RunResult) -> str:
+    """What runs that are averaged have in common."""
+    options = {option: value for option, value in run.config.items() if option not in NOT_COMPARED}
+    return json.dumps([run.method, options], sort_keys=True)
 
 
 def text(value: object) -> str:
