@@ -17,7 +17,8 @@ import pytest
 import scarlet
 from scarlet.cli import main
 from scarlet.errors import ConfigError, DataError, ScarletError
-from scarlet.experiment.sweep import Progress, sweep
+from scarlet.experiment.side_by_side import Progress
+from scarlet.experiment.sweep import sweep
 
 pytestmark = pytest.mark.xdist_group("sweep")
 

@@ -19,7 +19,7 @@ from scarlet.cli.tables import console, table
 from scarlet.errors import ConfigError
 
 if TYPE_CHECKING:  # it loads torch
-    from scarlet.experiment.sweep import Progress
+    from scarlet.experiment.side_by_side import Progress
     from scarlet.records import RunResult
 
 _SHOWN = 12  # runs; what does not fit on a screen cannot be redrawn in place

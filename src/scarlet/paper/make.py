@@ -9,7 +9,8 @@ from pathlib import Path
 from scarlet.errors import ConfigError, unknown
 from scarlet.experiment.planned import Planned
 from scarlet.experiment.run_directory import make as make_directory
-from scarlet.experiment.sweep import Watch, process_count, run_side_by_side
+from scarlet.experiment.side_by_side import Watch
+from scarlet.experiment.sweep import process_count, run_side_by_side
 from scarlet.paper import ablations, calculated, performance, sharpening
 from scarlet.paper.exhibit import Context, Exhibit, Shown, write
 from scarlet.paper.gallery import gallery, scale_in
