@@ -80,7 +80,7 @@ def test_the_command_lists_what_there_is_and_makes_what_is_named(
         ([], "scarlet paper takes NAME"),
         (["performence"], "unknown figure 'performence': did you mean 'performance'?"),
         (["costs", "--scale", "tiny"], "--scale must be demo, small or full, got 'tiny'"),
-        (["costs", "--out", "taken"], "out cannot be made: taken"),
+        (["costs", "--out", "taken"], "out must be a directory, and taken is a file; choose another name"),
     ],
 )
 def test_a_mistake_is_one_line(
