@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -168,6 +167,8 @@ def _context() -> Any:
     """How processes begin: as copies of one that has loaded torch, where the system can do that."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
+    from multiprocessing import forkserver, resource_tracker  # not on every system
+
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["scarlet.experiment.fork_server"])
     # A terminal sends Ctrl-C to the server as well: until it has loaded torch, it inherits that SIGINT is blocked.
